@@ -1,7 +1,7 @@
 //! A commit log whose records and a map whose pages are damaged in ways that checksums do not tell.
 
 use engine::address::{
-    BLOCK, Encoding, Entry, Key, Location, SegmentId, SharedBlockId, Stored, View,
+    BLOCK, Encoding, Entry, Key, Location, SegmentId, SharedBlockId, Stored, Version, View,
 };
 use engine::log::{Append, Area, Device, LOG_BYTES_MIN, Log, What};
 use engine::map::{Extents, Map, MapLimits, Pages};
@@ -140,6 +140,14 @@ impl Pages for &Held {
     }
 
     fn superseded(&self, _: Location, _: Encoding, _: u32) {}
+
+    fn has_versions(&self, _: View) -> bool {
+        true
+    }
+
+    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
+        true
+    }
 }
 
 /// Five bytes each: a page (255 for the manifest, whose checksum is put right), two for a place in it,
@@ -153,11 +161,19 @@ pub fn map_pages(input: &[u8]) {
         for n in 0..400_u32 {
             map.reserve(2).await.expect("room");
             let at = Location::new(SegmentId::new(n % 5), n);
-            map.insert(key(u64::from(n) * 7 % 300), at, Encoding::PLAIN, &[n]);
+            let since = Version::new(n / 100).expect("few");
+            map.insert(key(u64::from(n) * 7 % 300), since, at, Encoding::PLAIN, &[n]);
             if n % 50 == 0 {
-                map.insert_hole(View::new(1), u64::from(n), 20);
+                map.insert_hole(View::new(1), since, u64::from(n), 20);
                 map.flush().await.expect("room");
             }
+        }
+        // More versions than a leaf holds.
+        for n in 4..1000_u32 {
+            map.reserve(1).await.expect("room");
+            let since = Version::new(n).expect("few");
+            let at = Location::new(SegmentId::new(7), n);
+            map.insert(key(150), since, at, Encoding::PLAIN, &[n]);
         }
         map.flush().await.expect("room");
         let mut manifest = map.manifest();
@@ -180,15 +196,20 @@ pub fn map_pages(input: &[u8]) {
         let Ok(map) = Map::open(&manifest, &held, limits) else { return };
         let mut extents = Extents::default();
         for first in (0..400).step_by(16) {
-            if map.lookup(View::new(1), first, 16, &mut extents).await.is_ok() {
-                assert!(extents.iter().map(|extent| extent.count).sum::<u32>() == 16);
+            for as_of in [0, 2, 700].map(Version::new).into_iter().flatten().chain([Version::LAST])
+            {
+                if map.lookup_as_of(View::new(1), as_of, first, 16, &mut extents).await.is_ok() {
+                    assert!(extents.iter().map(|extent| extent.count).sum::<u32>() == 16);
+                }
             }
         }
+        let _ = map.places(|_, _, _| ()).await;
         let _ = map.scan(key(0), None, |_, _, _| true).await;
         for _ in 0..8 {
             if !matches!(map.maintain().await, Ok(true)) {
                 break;
             }
         }
+        let _ = map.prune().await;
     });
 }

@@ -9,7 +9,7 @@
 mod media;
 mod tree;
 
-use engine::address::{Encoding, Entry, Key, View};
+use engine::address::{Encoding, Entry, Key, Version, View};
 use engine::map::{Extents, Map, MapLimits};
 use media::{Counted, Pool, Shared, now};
 use reactor::now_exact;
@@ -80,7 +80,8 @@ impl Bench {
     /// Puts a block at the pool's next place.
     fn put(&mut self, key: u64) -> Result<(), engine::Error> {
         let entry: Entry = self.pool.next(&mut self.random);
-        self.map.insert(Key::new(VIEW, key), entry.location, Encoding::PLAIN, &[entry.crc]);
+        let (key, since) = (Key::new(VIEW, key), Version::FIRST);
+        self.map.insert(key, since, entry.location, Encoding::PLAIN, &[entry.crc]);
         Ok(())
     }
 
@@ -209,7 +210,8 @@ fn measure_chain(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
             }
             let entry: Entry = bench.pool.next(&mut bench.random);
             let key = Key::new(view, bench.random.below(bench.blocks));
-            bench.map.insert(key, entry.location, Encoding::PLAIN, &[entry.crc]);
+            let (at, crcs) = (entry.location, [entry.crc]);
+            bench.map.insert(key, Version::FIRST, at, Encoding::PLAIN, &crcs);
         }
     }
     bench.maintain()?;

@@ -405,6 +405,42 @@ impl Stored {
     }
 }
 
+/// How many snapshots had been taken of a volume when something was written (decision 0026). A snapshot has the number of
+/// the last version that it sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Version(u32);
+
+impl Version {
+    pub const BITS: u32 = 23;
+
+    /// Of all that was written before there was a snapshot.
+    pub const FIRST: Self = Self(0);
+
+    /// None is newer: as of it, everything is seen.
+    pub const LAST: Self = Self((1 << Self::BITS) - 1);
+
+    /// `None` beyond [`LAST`](Self::LAST).
+    #[must_use]
+    pub const fn new(number: u32) -> Option<Self> {
+        if number <= Self::LAST.0 { Some(Self(number)) } else { None }
+    }
+
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The one before, if there is one.
+    #[must_use]
+    pub const fn before(self) -> Option<Self> {
+        match self.0.checked_sub(1) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+}
+
 /// Where a block of metadata lies, which is always stored as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {

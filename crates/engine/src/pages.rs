@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use stdx::num::usize32;
 
-use crate::address::{BLOCK, Encoding, Entry, Location};
+use crate::address::{BLOCK, Encoding, Entry, Location, Version, View};
 use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::map;
@@ -103,5 +103,14 @@ impl map::Pages for Rc<Pages> {
             // What it referred to may have no other reference.
             Some(_) => self.unreferred(u64::from(blocks)),
         }
+    }
+
+    // There are no snapshots yet.
+    fn has_versions(&self, _: View) -> bool {
+        false
+    }
+
+    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
+        false
     }
 }

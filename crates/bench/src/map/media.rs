@@ -1,6 +1,6 @@
 //! Pages in memory, counted, and a pool's places.
 
-use engine::address::{BLOCK, Encoding, Entry, Location, SegmentId};
+use engine::address::{BLOCK, Encoding, Entry, Location, SegmentId, Version, View};
 use engine::map::Pages;
 use engine::{Error, Kind, Result};
 use std::cell::{Cell, RefCell};
@@ -98,6 +98,14 @@ impl Pages for Shared {
         for page in &mut self.0.pages.borrow_mut()[begin..begin + usize64(u64::from(blocks))] {
             *page = None;
         }
+    }
+
+    fn has_versions(&self, _: View) -> bool {
+        false
+    }
+
+    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
+        false
     }
 }
 

@@ -8,7 +8,7 @@ use stdx::num::u32_of;
 
 use super::report::{Finding, Structure};
 use super::{Look, advice};
-use crate::address::{BLOCK, Encoding, Entry, Location, SegmentId};
+use crate::address::{BLOCK, Encoding, Entry, Location, SegmentId, Version, View};
 use crate::error::{Error, Kind, Result};
 use crate::map;
 use crate::segment::SegmentInfo;
@@ -124,4 +124,13 @@ impl map::Pages for Rc<Pages<'_, '_>> {
     }
 
     fn superseded(&self, _: Location, _: Encoding, _: u32) {}
+
+    // There are no snapshots yet.
+    fn has_versions(&self, _: View) -> bool {
+        false
+    }
+
+    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
+        false
+    }
 }

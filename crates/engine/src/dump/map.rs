@@ -11,7 +11,7 @@ use super::live::Live;
 use super::report::{Finding, ShardSeen, Structure};
 use super::stripes::Doubtful;
 use super::{Look, advice};
-use crate::address::{BLOCK, Encoding, Entry, Key, Location, SharedBlockId, Stored, View};
+use crate::address::{BLOCK, Encoding, Entry, Key, Location, SharedBlockId, Stored, Version, View};
 use crate::map::{Checked, Extents, Map, MapLimits, News, PageKind};
 use crate::segment::{Owner, OwnerRecord, StripeHeader};
 use crate::volume::shard_of;
@@ -131,10 +131,14 @@ pub(super) async fn learn(
         for record in header.placed() {
             match record.owner {
                 Owner::Write { key } => {
-                    map.insert(key, record.location, Encoding::PLAIN, record.crcs);
+                    map.insert(key, Version::FIRST, record.location, Encoding::PLAIN, record.crcs);
                 }
-                Owner::Hole { key, blocks } => map.insert_hole(key.view, key.block, blocks),
-                Owner::Lost { key, old: None } => map.insert_lost(key, usize32(record.count)),
+                Owner::Hole { key, blocks } => {
+                    map.insert_hole(key.view, Version::FIRST, key.block, blocks);
+                }
+                Owner::Lost { key, old: None } => {
+                    map.insert_lost(key, Version::FIRST, usize32(record.count));
+                }
                 Owner::Lost { key, old: Some(old) } => {
                     for n in 0..record.count {
                         let learnt = map.lose_if(forward(key, n), old.offset(n)).await;
@@ -189,9 +193,9 @@ async fn learn_references(
         let at = low32(extent.first - first.block);
         let born = name.offset(at);
         let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
-        map.insert(born.key(), born.origin(), Encoding::PLAIN, crcs);
+        map.insert(born.key(), Version::FIRST, born.origin(), Encoding::PLAIN, crcs);
     }
-    map.insert(key, name.reference(), Encoding::PLAIN, crcs);
+    map.insert(key, Version::FIRST, name.reference(), Encoding::PLAIN, crcs);
     Ok(())
 }
 

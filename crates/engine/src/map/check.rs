@@ -4,11 +4,12 @@ use super::extents::{Contents, Extents};
 use super::filter::Filter;
 use super::flat::{END, Flat, Item, Place, unflat};
 use super::lookup::{Step, step};
-use super::page::{Builder, Page};
+use super::page::{Builder, Page, Run};
 use super::source::named;
+use super::stack::STACK_BLOCKS;
 use super::table::Table;
 use super::{Map, Pages, flat};
-use crate::address::{BLOCK, Encoding, Entry, Key, Location, SegmentId, Stored, View};
+use crate::address::{BLOCK, Encoding, Entry, Key, Location, SegmentId, Stored, Version, View};
 use crate::error::Result;
 use crate::format::Bad;
 use std::rc::Rc;
@@ -49,7 +50,8 @@ pub(crate) fn empty_page(kind: PageKind) -> [u8; BLOCK] {
         }
         PageKind::Leaf | PageKind::Holes | PageKind::Filter => Place::Hole,
     };
-    builder.push(&Item { start, blocks: 1, place }, &[0; 1][..usize::from(place.has_contents())]);
+    let crcs = &[0; 1][..usize::from(place.has_contents())];
+    builder.push(&Item { start, blocks: 1, place }, Version::FIRST, crcs);
     let mut page = [0; BLOCK];
     builder.encode(kind, &mut page);
     page
@@ -113,26 +115,37 @@ impl<P: Pages> Map<P> {
             checking.wrong(table.index, what);
         }
         let filter = self.check_filter(checking).await;
-        let mut end = 0;
-        for (n, (first, leaf)) in leaves.iter().enumerate() {
-            let next = leaves.get(n + 1).map_or(table.high, |(first, _)| *first);
+        let (mut last, mut versions, mut stacks) = (None, false, false);
+        for (n, (first, before, leaf)) in leaves.iter().enumerate() {
+            // Several leaves may begin with the blocks of one stack.
+            let next = leaves.get(n + 1).filter(|(_, before, _)| *before == Version::FIRST);
+            let next = next.map_or(table.high, |(first, ..)| *first);
             checking.used(*leaf);
             let page = match self.read_page(*leaf).await {
                 Ok(page) => page,
                 Err(why) => {
                     checking.lost(PageKind::Leaf, *leaf, (*first, next), why);
+                    last = None;
                     continue;
                 }
             };
-            match check_leaf(checking, *leaf, &page, (*first, end), filter.as_ref()) {
-                Ok(last) => end = last,
+            match check_leaf(checking, *leaf, &page, (*first, *before), last, filter.as_ref()) {
+                Ok((end, has_stacks)) => {
+                    versions |= Page::parse(&page, PageKind::Leaf).is_ok_and(|p| p.has_versions());
+                    stacks |= has_stacks;
+                    last = Some(end);
+                }
                 Err(bad) => {
                     checking.lost(PageKind::Leaf, *leaf, (*first, next), bad.to_string());
+                    last = None;
                 }
             }
-            if end > next {
+            if last.is_some_and(|last| last.end > next) {
                 checking.wrong(*leaf, "its blocks go beyond where the next leaf begins".into());
             }
+        }
+        if versions && !table.has_versions || stacks && !table.has_stacks {
+            checking.wrong(table.index, "it has versions that the table does not tell of".into());
         }
         if checking.pages != u64::from(table.pages) {
             let what = format!("it has {} pages and says {}", checking.pages, table.pages);
@@ -146,26 +159,32 @@ impl<P: Pages> Map<P> {
         read.map(|()| page).map_err(|error| error.to_string())
     }
 
-    /// What an index or filter directory names, with the key of each.
+    /// What an index or filter directory names, with the key of each, and the version before it if it
+    /// goes on with a stack.
     async fn read_named(
         &self,
         at: Entry,
         kind: PageKind,
-    ) -> std::result::Result<Vec<(Flat, Entry)>, String> {
+    ) -> std::result::Result<Vec<(Flat, Version, Entry)>, String> {
         let page = self.read_page(at).await?;
-        let list = || -> std::result::Result<Vec<(Flat, Entry)>, Bad> {
+        let list = || -> std::result::Result<Vec<(Flat, Version, Entry)>, Bad> {
             let mut entries = Vec::new();
             named(&page, kind, &mut entries)?;
             let page = Page::parse(&page, kind)?;
             let mut keys = Vec::with_capacity(entries.len());
             for i in 0..page.len() {
                 let item = page.run(i)?;
-                keys.extend((0..item.blocks).map(|n| item.start + Flat::from(n)));
+                let before = page.version(i)?;
+                keys.extend((0..item.blocks).map(|n| (item.start + Flat::from(n), before)));
             }
-            if !keys.is_sorted_by(|a, b| a < b) {
+            let goes_on = |a: &(Flat, Version), b: &(Flat, Version)| {
+                a.0 == b.0 && b.1 > Version::FIRST && (a.1 == Version::FIRST || b.1 < a.1)
+            };
+            if !keys.is_sorted_by(|a, b| a.0 < b.0 && b.1 == Version::FIRST || goes_on(a, b)) {
                 return Err(Bad::Field("order of keys"));
             }
-            Ok(keys.into_iter().zip(entries).collect())
+            let named = keys.into_iter().zip(entries);
+            Ok(named.map(|((key, before), entry)| (key, before, entry)).collect())
         };
         list().map_err(|bad| bad.to_string())
     }
@@ -198,7 +217,7 @@ impl<P: Pages> Map<P> {
             checking.wrong(directory, what);
         }
         let mut pages = Vec::with_capacity(named.len());
-        for (_, at) in named {
+        for (.., at) in named {
             checking.used(at);
             match self.read_page(at).await {
                 Ok(page) => pages.push(*page),
@@ -221,10 +240,11 @@ impl<P: Pages> Map<P> {
         let mut at: Flat = 0;
         while at < END {
             out.clear();
-            let next = step(&mut self.state.borrow_mut(), &held, at, END, &mut out)?;
+            let newest = Version::LAST;
+            let next = step(&mut self.state.borrow_mut(), &held, at, END, newest, &mut out)?;
             match next {
                 Step::Need(entry, worth) => self.fetch(entry, worth, &mut held).await?,
-                Step::Until(next) => {
+                Step::Until(next, _) => {
                     self.give_back(&mut held);
                     let view = unflat(at).view;
                     for extent in out.iter() {
@@ -262,33 +282,72 @@ fn long_holes(page: &[u8; BLOCK]) -> std::result::Result<Vec<(Flat, Flat)>, Stri
     list().map_err(|bad| bad.to_string())
 }
 
-/// Checks the items of a leaf that begins at `keys.0`, after one that ended at `keys.1`. Gives where
-/// it ends.
+/// The last item of a leaf.
+#[derive(Clone, Copy)]
+struct Last {
+    start: Flat,
+    end: Flat,
+    version: Version,
+}
+
+impl Last {
+    /// Whether an item may follow: the blocks behind, or what the same blocks had before.
+    fn check(self, item: &Run, version: Version) -> std::result::Result<bool, Bad> {
+        if item.start >= self.end {
+            return Ok(false);
+        }
+        if item.start != self.start {
+            return Err(Bad::Field("order of keys"));
+        }
+        if item.end() != self.end || item.blocks > STACK_BLOCKS {
+            return Err(Bad::Field("blocks of a stack"));
+        }
+        if version >= self.version {
+            return Err(Bad::Field("order of versions"));
+        }
+        Ok(true)
+    }
+}
+
+/// Checks the items of a leaf that begins at `keys.0`, after the version `keys.1` of a stack if there is one, and after
+/// another leaf's last item. Gives its own, and whether it has stacks.
 fn check_leaf(
     checking: &mut Checking<'_>,
     at: Entry,
     bytes: &[u8; BLOCK],
-    keys: (Flat, Flat),
+    keys: (Flat, Version),
+    last: Option<Last>,
     filter: Option<&Filter>,
-) -> std::result::Result<Flat, Bad> {
+) -> std::result::Result<(Last, bool), Bad> {
     let page = Page::parse(bytes, PageKind::Leaf)?;
-    let (first, mut end) = keys;
-    if page.start(0) != first {
+    let (mut last, mut stacks) = (last, false);
+    if page.start(0) != keys.0 {
         checking.wrong(at, "it does not begin where the index page says".into());
     }
     let (mut denied, mut first_denied) = (0, None);
     for i in 0..page.len() {
         let item = page.run(i)?;
+        let version = page.version(i)?;
         // Each part of it makes sense.
-        let mut at = item.start;
-        while at < item.end() {
-            at = page.part(&item, at)?.0.end();
+        let (mut part, mut parts) = (item.start, 0);
+        while part < item.end() {
+            (part, parts) = (page.part(&item, part)?.0.end(), parts + 1);
         }
         checking.checked.items += 1;
-        if item.start < end {
-            return Err(Bad::Field("order of keys"));
+        let is_older = last.map_or(Ok(false), |last| last.check(&item, version))?;
+        if is_older && parts > 1 {
+            return Err(Bad::Field("blocks of a stack"));
         }
-        end = item.end();
+        if i == 0 && last.is_some() {
+            let before = last.filter(|_| is_older).map_or(Version::FIRST, |last| last.version);
+            if before != keys.1 {
+                checking
+                    .wrong(at, "it goes on with other versions than the index page says".into());
+            }
+        }
+        stacks |= is_older;
+        let end = item.end();
+        last = Some(Last { start: item.start, end, version });
         let Some(filter) = filter else { continue };
         let from = item.start.max(checking.table.low);
         let short = item.place.has_contents() || item.blocks < super::filter::LONG_HOLE;
@@ -307,5 +366,5 @@ fn check_leaf(
         let table = checking.table.id;
         (checking.news)(News::Denied { table, at, first, blocks: denied });
     }
-    Ok(end)
+    last.map(|last| (last, stacks)).ok_or(Bad::Field("number of items"))
 }

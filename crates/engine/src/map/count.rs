@@ -65,7 +65,7 @@ impl Looked {
     /// Stands at the first item that ends after `at`.
     fn look(&mut self, memtable: &Memtable, at: Flat) {
         let item = memtable.next(at, &mut self.cursor, &mut self.checksums, ITEMS_MAX);
-        self.next = item.as_ref().map(Stretch::from);
+        self.next = item.map(|(item, _)| Stretch::from(&item));
     }
 }
 

@@ -1,13 +1,15 @@
 //! From the memtable to a run.
 
-use super::flat::END;
+use super::flat::{END, Flat, Item, Place};
 use super::memtable::Cursor;
+use super::merge::Outlet;
 use super::page::ITEMS_MAX;
+use super::stack::{Layer, Stack, settle};
 use super::state::State;
 use super::table::{Group, Level, Table};
 use super::writer::{Pushed, Writer};
 use super::{Map, Pages};
-use crate::address::{Encoding, Location};
+use crate::address::{Encoding, Location, Version};
 use crate::error::Result;
 use reactor::sync::Semaphore;
 use std::cell::RefCell;
@@ -74,7 +76,8 @@ impl<P: Pages> Map<P> {
             let leaves = self.state.borrow().limits.table_leaves;
             Box::new(Writer::new(leaves, std::rc::Rc::clone(&self.appended[0])))
         });
-        let tables = self.write_run(&mut writer).await;
+        let mut dropped = Vec::new();
+        let tables = self.write_run(&mut writer, &mut dropped).await;
         *self.flush_writer.borrow_mut() = Some(writer);
         let tables = tables?;
         while self.state.borrow().runs_full() {
@@ -87,10 +90,21 @@ impl<P: Pages> Map<P> {
         state.flushed += 1;
         state.frozen.clear();
         turn.keep();
+        for (_, place) in dropped {
+            if let Place::At(location, encoding) = place {
+                self.pages.superseded(location, encoding, 1);
+            }
+        }
         Ok(())
     }
 
-    async fn write_run(&self, writer: &mut Writer) -> Result<Vec<Table>> {
+    /// Writes the frozen memtable, and gathers what of it no snapshot sees any more, by block.
+    async fn write_run(
+        &self,
+        writer: &mut Writer,
+        dropped: &mut Vec<(Flat, Place)>,
+    ) -> Result<Vec<Table>> {
+        let versions = self.state.borrow().frozen.has_versions();
         let mut checksums = Vec::with_capacity(ITEMS_MAX);
         let mut tables = Vec::new();
         let (mut at, mut place) = (0, Cursor::default());
@@ -100,27 +114,69 @@ impl<P: Pages> Map<P> {
                 (state.table_id(), State::width_for(Group::Run(0)))
             };
             writer.begin(width);
-            loop {
-                let next = {
-                    let frozen = &self.state.borrow().frozen;
-                    frozen.next(at, &mut place, &mut checksums, ITEMS_MAX)
-                };
-                let Some(item) = next else {
-                    at = END;
-                    break;
-                };
-                match writer.push(&self.pages, &item, &checksums).await? {
-                    Pushed::Whole(_) => at = item.end(),
-                    Pushed::Full(from) => {
-                        at = from;
-                        break;
-                    }
-                }
-            }
+            let filled = if versions {
+                self.fill_versions(writer, at, dropped).await?
+            } else {
+                self.fill_run(writer, at, &mut place, &mut checksums).await?
+            };
             let (table, rest) = writer.finish(&self.pages, id).await?;
             tables.extend(table);
-            at = at.min(rest);
+            at = filled.min(rest);
+            // The next table comes upon it again.
+            dropped.retain(|(block, _)| *block < at);
         }
         Ok(tables)
+    }
+
+    /// Fills a table from `at` on; tells where the next one begins.
+    async fn fill_run(
+        &self,
+        writer: &mut Writer,
+        mut at: Flat,
+        place: &mut Cursor,
+        checksums: &mut Vec<u32>,
+    ) -> Result<Flat> {
+        loop {
+            let next = self.state.borrow().frozen.next(at, place, checksums, ITEMS_MAX);
+            let Some((item, _)) = next else { return Ok(END) };
+            match writer.push(&self.pages, &item, Version::FIRST, checksums).await? {
+                Pushed::Whole(_) => at = item.end(),
+                Pushed::Full(from) => return Ok(from),
+            }
+        }
+    }
+
+    /// As [`fill_run`](Self::fill_run), where blocks may have several versions.
+    async fn fill_versions(
+        &self,
+        writer: &mut Writer,
+        mut at: Flat,
+        dropped: &mut Vec<(Flat, Place)>,
+    ) -> Result<Flat> {
+        let (mut outlet, mut place) = (Outlet::default(), Cursor::default());
+        let mut checksums = Vec::with_capacity(ITEMS_MAX);
+        loop {
+            let (item, version, mut layers) = {
+                let (state, mut layers) = (self.state.borrow(), Vec::new());
+                let next = state.frozen.next(at, &mut place, &mut checksums, ITEMS_MAX);
+                let Some((item, version)) = next else { break };
+                if item.blocks == 1 {
+                    state.frozen.layers(item.start, &mut layers);
+                }
+                (item, version, layers)
+            };
+            let Item { start, blocks, place } = item;
+            if layers.is_empty() {
+                let crcs = std::mem::take(&mut checksums);
+                layers.push(Layer { source: 0, version, place, crcs });
+            }
+            settle(&self.pages, start, &mut layers, |place| dropped.push((start, place)));
+            let stack = Stack { start, blocks, layers };
+            if let Some(from) = outlet.push(&self.pages, writer, stack).await? {
+                return Ok(from);
+            }
+            at = item.end();
+        }
+        Ok(outlet.finish(&self.pages, writer).await?.unwrap_or(END))
     }
 }

@@ -11,7 +11,7 @@ use super::page::{Kind, Page};
 use super::state::State;
 use super::table::{Level, Table};
 use super::{Map, Pages, corrupt};
-use crate::address::{BLOCK, Entry, Key, Location, Stored, View};
+use crate::address::{BLOCK, Entry, Key, Location, Stored, Version, View};
 use crate::error::Result;
 use stdx::num::low32;
 
@@ -29,21 +29,22 @@ pub(super) struct Held {
 
 /// How a step ended.
 pub(super) enum Step {
-    /// Everything before this position is answered.
-    Until(Flat),
+    /// Everything before this position is answered, since this version.
+    Until(Flat, Version),
     Need(Entry, Worth),
 }
 
 /// What one level says of a position.
 enum Said {
-    /// It answered up to this position.
-    Answered(Flat),
+    /// It answered up to this position, by what is so since this version.
+    Answered(Flat, Version),
     /// Nothing, up to this position.
     Nothing(Flat),
     Need(Entry, Worth),
 }
 
-/// Answers for `at` and as much as belongs to it before `limit`.
+/// Answers for `at` and as much as belongs to it before `limit`, by the newest that is not newer than `as_of`. Newer
+/// levels have newer versions, so the first that has one of those is the one to ask.
 ///
 /// # Errors
 /// `Corrupt` when a page's fields make no sense.
@@ -52,9 +53,10 @@ pub(super) fn step(
     held: &[Held],
     at: Flat,
     limit: Flat,
+    as_of: Version,
     out: &mut Extents,
 ) -> Result<Step> {
-    step_by(Filters::Asked, state, held, at, limit, out)
+    step_by(Filters::Asked, state, held, at, limit, as_of, out)
 }
 
 /// Whether filters are asked before leaves are looked at. Over long ranges they cost more than they
@@ -71,44 +73,51 @@ fn step_by(
     held: &[Held],
     at: Flat,
     limit: Flat,
+    as_of: Version,
     out: &mut Extents,
 ) -> Result<Step> {
     let mut limit = limit;
     for memtable in [&state.active, &state.frozen] {
-        match ask_memtable(memtable, at, limit, out) {
+        match ask_memtable(memtable, at, limit, as_of, out) {
             Said::Nothing(until) => limit = limit.min(until),
-            Said::Answered(until) => return Ok(Step::Until(until)),
+            Said::Answered(until, since) => return Ok(Step::Until(until, since)),
             Said::Need(..) => {}
         }
     }
     let State { runs, levels, cache, .. } = state;
     for level in runs.iter().rev().chain(levels.iter()) {
         let mut pages = Cached { cache, held };
-        match ask_level(filters, level, &mut pages, at, limit, out)? {
+        match ask_level(filters, level, &mut pages, at, limit, as_of, out)? {
             Said::Nothing(until) => limit = limit.min(until),
-            Said::Answered(until) => return Ok(Step::Until(until)),
+            Said::Answered(until, since) => return Ok(Step::Until(until, since)),
             Said::Need(entry, worth) => return Ok(Step::Need(entry, worth)),
         }
     }
     out.push_absent(unflat(at).block, low32(low64(limit - at)));
-    Ok(Step::Until(limit))
+    Ok(Step::Until(limit, Version::FIRST))
 }
 
-fn ask_memtable(memtable: &Memtable, at: Flat, limit: Flat, out: &mut Extents) -> Said {
-    match memtable.get(at) {
-        Known::Data(stored) => {
+fn ask_memtable(
+    memtable: &Memtable,
+    at: Flat,
+    limit: Flat,
+    as_of: Version,
+    out: &mut Extents,
+) -> Said {
+    match memtable.get(at, as_of) {
+        Known::Data(stored, since) => {
             let Stored { location, encoding, crc } = stored;
             out.push_stored(unflat(at).block, location, encoding, std::iter::once(crc));
-            Said::Answered(at + 1)
+            Said::Answered(at + 1, since)
         }
         Known::Lost => {
             out.push_lost(unflat(at).block, 1);
-            Said::Answered(at + 1)
+            Said::Answered(at + 1, Version::FIRST)
         }
         Known::Hole(end) => {
             let end = end.min(limit);
             out.push_hole(unflat(at).block, low32(low64(end - at)));
-            Said::Answered(end)
+            Said::Answered(end, Version::FIRST)
         }
         Known::Nothing(next) => Said::Nothing(next),
     }
@@ -134,6 +143,7 @@ fn ask_level(
     pages: &mut Cached<'_>,
     at: Flat,
     limit: Flat,
+    as_of: Version,
     out: &mut Extents,
 ) -> Result<Said> {
     let Some(table) = level.get(level.position(at)) else { return Ok(Said::Nothing(limit)) };
@@ -147,7 +157,7 @@ fn ask_level(
             return Ok(Said::Nothing(possible));
         }
     }
-    let (leaf, limit) = match leaf_of(table, pages, at)? {
+    let (leaf, limit) = match leaf_of(table, pages, at, as_of)? {
         Leaf::At(leaf, next) => (leaf, limit.min(next)),
         Leaf::Before(first) => return Ok(Said::Nothing(first)),
         Leaf::Need(entry) => return Ok(Said::Need(entry, Worth::Index)),
@@ -155,18 +165,32 @@ fn ask_level(
     let Some(bytes) = pages.get(leaf, Worth::Leaf) else {
         return Ok(Said::Need(leaf, Worth::Leaf));
     };
-    ask_leaf(bytes, at, limit, out).map_err(|bad| corrupt(leaf.location, bad))
+    ask_leaf(bytes, at, limit, as_of, out).map_err(|bad| corrupt(leaf.location, bad))
 }
 
 fn ask_leaf(
     bytes: &[u8; BLOCK],
     at: Flat,
     limit: Flat,
+    as_of: Version,
     out: &mut Extents,
 ) -> std::result::Result<Said, crate::format::Bad> {
     let page = Page::parse(bytes, Kind::Leaf)?;
-    let Some(i) = page.floor(at) else { return Ok(Said::Nothing(limit.min(page.start(0)))) };
-    let run = page.run(i)?;
+    let Some(mut i) = page.floor(at) else { return Ok(Said::Nothing(limit.min(page.start(0)))) };
+    let mut run = page.run(i)?;
+    let mut since = Version::FIRST;
+    if page.has_versions() && run.end() > at {
+        // All over the same blocks end where this one does.
+        let Some(seen) = page.version_of(i, as_of) else {
+            return Ok(Said::Nothing(limit.min(run.end())));
+        };
+        (i, since) = (seen, page.version(seen)?);
+        let end = run.end();
+        run = page.run(i)?;
+        if run.end() != end {
+            return Err(crate::format::Bad::Field("blocks of a stack"));
+        }
+    }
     if run.end() <= at {
         let next = if i + 1 < page.len() { page.start(i + 1) } else { limit };
         return Ok(Said::Nothing(limit.min(next.max(at + 1))));
@@ -182,7 +206,7 @@ fn ask_leaf(
         Place::Hole => out.push_hole(unflat(at).block, count),
         Place::Lost => out.push_lost(unflat(at).block, count),
     }
-    Ok(Said::Answered(end))
+    Ok(Said::Answered(end, since))
 }
 
 enum Leaf {
@@ -193,7 +217,7 @@ enum Leaf {
     Need(Entry),
 }
 
-fn leaf_of(table: &Table, pages: &mut Cached<'_>, at: Flat) -> Result<Leaf> {
+fn leaf_of(table: &Table, pages: &mut Cached<'_>, at: Flat, as_of: Version) -> Result<Leaf> {
     let Some(bytes) = pages.get(table.index, Worth::Index) else {
         return Ok(Leaf::Need(table.index));
     };
@@ -202,10 +226,7 @@ fn leaf_of(table: &Table, pages: &mut Cached<'_>, at: Flat) -> Result<Leaf> {
     let Some(i) = page.floor(at) else { return Ok(Leaf::Before(page.start(0).max(at + 1))) };
     let run = page.run(i).map_err(bad)?;
     let within = at.min(run.end() - 1);
-    let (leaf, checksum) = page.part(&run, within).map_err(bad)?;
-    let Place::At(location, _) = leaf.place else {
-        return Err(bad(crate::format::Bad::Field("place in an index")));
-    };
+    let (mut leaf, mut checksum) = page.part(&run, within).map_err(bad)?;
     let next = if within + 1 < run.end() {
         at + 1
     } else if i + 1 < page.len() {
@@ -213,8 +234,37 @@ fn leaf_of(table: &Table, pages: &mut Cached<'_>, at: Flat) -> Result<Leaf> {
     } else {
         table.high
     };
+    if page.has_versions() {
+        let seen = leaf_of_stack(&page, i, as_of).map_err(bad)?;
+        if seen < i {
+            // Where it is one of several in a row, it is the last of them.
+            let run = page.run(seen).map_err(bad)?;
+            (leaf, checksum) = page.part(&run, run.end() - 1).map_err(bad)?;
+        }
+    }
+    let Place::At(location, _) = leaf.place else {
+        return Err(bad(crate::format::Bad::Field("place in an index")));
+    };
     let crc = page.checksum(checksum);
     Ok(Leaf::At(Entry { location, crc }, next))
+}
+
+/// Of the leaves that a stack is spread over, of which `last` is the last, the one that has the newest version that is
+/// not newer than `as_of`, if there is one.
+fn leaf_of_stack(
+    page: &Page<'_>,
+    last: usize,
+    as_of: Version,
+) -> std::result::Result<usize, crate::format::Bad> {
+    let mut leaf = last;
+    loop {
+        // That of the item before the leaf's first, if both are of one stack.
+        let before = page.version(leaf)?;
+        if before == Version::FIRST || before > as_of {
+            return Ok(leaf);
+        }
+        leaf = leaf.checked_sub(1).ok_or(crate::format::Bad::Field("stack without a beginning"))?;
+    }
 }
 
 impl<P: Pages> Map<P> {
@@ -230,14 +280,30 @@ impl<P: Pages> Map<P> {
         count: u32,
         out: &mut Extents,
     ) -> Result<()> {
+        self.lookup_as_of(view, Version::LAST, first, count, out).await
+    }
+
+    /// As [`lookup`](Self::lookup), for a snapshot: of each block the newest that is not newer than `version`. There
+    /// must be a snapshot of just that version, or what it would see may be gone.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup).
+    pub async fn lookup_as_of(
+        &self,
+        view: View,
+        version: Version,
+        first: u64,
+        count: u32,
+        out: &mut Extents,
+    ) -> Result<()> {
         out.clear();
         let mut at = super::flat::flat(view, first);
         let end = at + Flat::from(count);
         let mut held = Vec::new();
         while at < end {
-            let step = step(&mut self.state.borrow_mut(), &held, at, end, out);
+            let step = step(&mut self.state.borrow_mut(), &held, at, end, version, out);
             match step {
-                Ok(Step::Until(next)) => at = next,
+                Ok(Step::Until(next, _)) => at = next,
                 Ok(Step::Need(entry, worth)) => self.fetch(entry, worth, &mut held).await?,
                 Err(e) => {
                     self.give_back(&mut held);
@@ -258,8 +324,8 @@ impl<P: Pages> Map<P> {
         let (mut at, end) = (begin, begin + Flat::from(count));
         let mut state = self.state.borrow_mut();
         while at < end {
-            match step(&mut state, &[], at, end, out) {
-                Ok(Step::Until(next)) => at = next,
+            match step(&mut state, &[], at, end, Version::LAST, out) {
+                Ok(Step::Until(next, _)) => at = next,
                 // Whoever waits for the page is told what is wrong with it.
                 Ok(Step::Need(..)) | Err(_) => break,
             }
@@ -267,8 +333,8 @@ impl<P: Pages> Map<P> {
         low32(low64(at - begin))
     }
 
-    /// Calls `found` with every place that the map will ever report as superseded, each once, if all that was
-    /// flushed is merged into one level and stays so; tells whether it did. Others may insert meanwhile: what the
+    /// Calls `found` with every place that the map will ever report as superseded, of all versions, each once, if
+    /// all that was flushed is merged into one level and stays so; tells whether it did. Others may insert meanwhile: what the
     /// memtable has comes last, at one instant (`true`), and what it replaces is in the level all the same.
     ///
     /// # Errors
@@ -276,7 +342,8 @@ impl<P: Pages> Map<P> {
     pub async fn places(&self, mut found: impl FnMut(Location, u32, bool)) -> Result<bool> {
         let (mut held, mut out) = (Vec::new(), Extents::default());
         let version = self.state.borrow().version;
-        let mut at = 0;
+        // Of each piece the newest comes first, and ends where it does.
+        let (mut at, mut end, mut as_of) = (0, 0, Version::LAST);
         loop {
             let said = {
                 let mut state = self.state.borrow_mut();
@@ -295,12 +362,20 @@ impl<P: Pages> Map<P> {
                     None => Said::Nothing(END),
                     Some(level) => {
                         let mut pages = Cached { cache, held: &held };
-                        ask_level(Filters::PassedBy, level, &mut pages, at, END, &mut out)?
+                        ask_level(Filters::PassedBy, level, &mut pages, at, END, as_of, &mut out)?
                     }
                 }
             };
             match said {
-                Said::Answered(next) | Said::Nothing(next) => at = next.max(at + 1),
+                Said::Answered(next, since) => {
+                    end = if as_of == Version::LAST { next.max(at + 1) } else { end };
+                    match since.before() {
+                        Some(older) => as_of = older,
+                        None => (at, as_of) = (end, Version::LAST),
+                    }
+                }
+                Said::Nothing(next) if as_of == Version::LAST => at = next.max(at + 1),
+                Said::Nothing(_) => (at, as_of) = (end, Version::LAST),
                 Said::Need(entry, worth) => {
                     self.fetch(entry, worth, &mut held).await?;
                     continue;
@@ -335,10 +410,12 @@ impl<P: Pages> Map<P> {
                 break;
             }
             out.clear();
-            let step =
-                step_by(Filters::PassedBy, &mut self.state.borrow_mut(), &held, at, end, &mut out)?;
+            let step = {
+                let (filters, mut state) = (Filters::PassedBy, self.state.borrow_mut());
+                step_by(filters, &mut state, &held, at, end, Version::LAST, &mut out)?
+            };
             match step {
-                Step::Until(next) => {
+                Step::Until(next, _) => {
                     self.give_back(&mut held);
                     let view = unflat(at).view;
                     for extent in out.iter() {
@@ -362,7 +439,7 @@ impl<P: Pages> Map<P> {
         Ok(())
     }
 
-    /// Makes `new` the contents of `key` if they are still at `old`; tells whether it did. No other
+    /// Makes `new` the newest contents of `key` if they are still at `old`, since when those are; tells whether it did. No other
     /// change can come between the look and the replacement. `old` is reported as superseded like
     /// any other, sooner or later. Needs room for one entry ([`reserve`](Self::reserve)).
     ///
@@ -370,7 +447,8 @@ impl<P: Pages> Map<P> {
     /// Those of [`lookup`](Self::lookup).
     pub async fn replace_if(&self, key: Key, old: Location, new: Stored) -> Result<bool> {
         let Stored { location, encoding, crc } = new;
-        self.change_if(key, old, || self.insert(key, location, encoding, &[crc])).await
+        let change = |since| self.insert(key, since, location, encoding, &[crc]);
+        self.change_if(key, old, change).await
     }
 
     /// As [`replace_if`](Self::replace_if), but that the contents of `key` are lost.
@@ -378,21 +456,22 @@ impl<P: Pages> Map<P> {
     /// # Errors
     /// Those of [`lookup`](Self::lookup).
     pub async fn lose_if(&self, key: Key, old: Location) -> Result<bool> {
-        self.change_if(key, old, || self.insert_lost(key, 1)).await
+        self.change_if(key, old, |since| self.insert_lost(key, since, 1)).await
     }
 
-    async fn change_if(&self, key: Key, old: Location, change: impl Fn()) -> Result<bool> {
+    async fn change_if(&self, key: Key, old: Location, change: impl Fn(Version)) -> Result<bool> {
         let at = super::flat::flat(key.view, key.block);
         let (mut held, mut out) = (Vec::new(), Extents::default());
         let is_current = loop {
-            let step = step(&mut self.state.borrow_mut(), &held, at, at + 1, &mut out);
+            let newest = Version::LAST;
+            let step = step(&mut self.state.borrow_mut(), &held, at, at + 1, newest, &mut out);
             match step {
-                Ok(Step::Until(_)) => {
+                Ok(Step::Until(_, since)) => {
                     let found = out.iter().next().map(|e| e.contents);
                     let here = matches!(found, Some(Contents::Stored { location, .. })
                         if location == old);
                     if here {
-                        change();
+                        change(since);
                     }
                     break Ok(here);
                 }

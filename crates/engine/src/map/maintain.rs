@@ -46,7 +46,9 @@ impl<P: Pages> Map<P> {
         let turn = self.merge_turn().await;
         let plan = {
             let mut state = self.state.borrow_mut();
-            let Some(plan) = policy::pick(&state) else { return Ok(false) };
+            let Some(plan) = policy::pick(&state) else {
+                return Ok(false);
+            };
             if let Some(Group::Run(newest)) = plan.upper.first() {
                 state.sweeping = newest + 1;
             }
@@ -101,7 +103,7 @@ impl<P: Pages> Map<P> {
             step.leave(rest);
         }
         let Some(began) = step.began else { return Ok(END) };
-        let (at, mut reports) = (step.at, step.reports.found);
+        let (at, mut reports) = (step.at, step.into_reports());
         self.gather_dead(plan, began, at, &mut reports).await?;
         self.install(plan, began, at, table);
         turn.keep();
@@ -235,6 +237,37 @@ impl<P: Pages> Map<P> {
         Filter::new(pages, holes).map_err(bad)
     }
 
+    /// Writes one table anew that may have what no snapshot sees any more; tells whether there was one.
+    pub(super) async fn prune_once(&self) -> Result<bool> {
+        let is_old = |state: &State, table: &Table| {
+            state.pruning > 0 && table.has_stacks && table.id < state.prune_before
+        };
+        let turn = self.merge_turn().await;
+        let found = {
+            let state = self.state.borrow();
+            state.groups().find_map(|group| {
+                let mut tables = state.group(group).tables().iter();
+                tables.find(|table| is_old(&state, table)).map(|t| (group, Rc::clone(t)))
+            })
+        };
+        let Some((group, table)) = found else { return Ok(false) };
+        self.write_anew(&turn, group, &table).await?;
+        Ok(true)
+    }
+
+    /// Writes all that a table still says into others in its place.
+    async fn write_anew(&self, turn: &Turn<'_, P>, group: Group, table: &Table) -> Result<()> {
+        let mut from = table.low;
+        while from < table.high {
+            let rest = table.cut(from);
+            let plan = Plan { upper: vec![group], into: group, from };
+            let upper = Source::new(&Level::from_tables(vec![Rc::new(rest)]), from);
+            let lower = Source::new(&Level::EMPTY, from);
+            from = self.step(turn, &plan, vec![upper], lower).await?.max(from + 1);
+        }
+        Ok(())
+    }
+
     /// Moves the map's own pages out of a segment, so that it can be freed: tables with pages in it
     /// are written anew. Reports the pages given up as superseded. The caller must not append into
     /// that segment meanwhile.
@@ -254,14 +287,7 @@ impl<P: Pages> Map<P> {
                 })
             };
             let Some((group, table)) = found else { return Ok(()) };
-            let mut from = table.low;
-            while from < table.high {
-                let rest = table.cut(from);
-                let plan = Plan { upper: vec![group], into: group, from };
-                let upper = Source::new(&Level::from_tables(vec![Rc::new(rest)]), from);
-                let lower = Source::new(&Level::EMPTY, from);
-                from = self.step(&turn, &plan, vec![upper], lower).await?.max(from + 1);
-            }
+            self.write_anew(&turn, group, &table).await?;
         }
     }
 }

@@ -59,9 +59,16 @@ struct Record {
     filter_pages: U32,
     group: U16,
     segments: U16,
-    /// Set aside: bit 0 where the lowest and the highest epoch of its items follow the segments.
+    /// [`VERSIONS`] and [`STACKS`]. Bit 0 is set aside: where the lowest and the highest version of its items follow the
+    /// segments.
     flags: U32,
 }
+
+/// Some item has another version than the first.
+const VERSIONS: u32 = 1 << 1;
+
+/// Some blocks have several versions.
+const STACKS: u32 = 1 << 2;
 
 const _: () = assert!(size_of::<Record>() == 96);
 const _: () = assert!(std::mem::offset_of!(Record, index) == 40);
@@ -91,7 +98,10 @@ fn record(table: &Table, group: u16) -> Record {
         filter_pages: U32::new(table.filters.map_or(0, |(_, n)| n)),
         group: U16::new(group),
         segments: U16::new(u16_of(table.segments.len())),
-        flags: U32::new(0),
+        flags: U32::new(
+            if table.has_versions { VERSIONS } else { 0 }
+                | if table.has_stacks { STACKS } else { 0 },
+        ),
     }
 }
 
@@ -118,8 +128,12 @@ fn table(record: &Record, segments: Vec<SegmentId>) -> std::result::Result<Table
     if low >= high || high > END {
         return Err(Bad::Field("range of keys"));
     }
-    if record.flags.get() != 0 {
+    let flags = record.flags.get();
+    if flags & !(VERSIONS | STACKS) != 0 {
         return Err(Bad::Field("flags of a table, of a later version,"));
+    }
+    if flags == STACKS {
+        return Err(Bad::Field("flags of a table"));
     }
     Ok(Table {
         id: record.id.get(),
@@ -133,6 +147,8 @@ fn table(record: &Record, segments: Vec<SegmentId>) -> std::result::Result<Table
         filters: filters.map(|e| (e, record.filter_pages.get())),
         holes: entry(record.holes, record.holes_crc)?,
         segments,
+        has_versions: flags & VERSIONS != 0,
+        has_stacks: flags & STACKS != 0,
         filter: None,
     })
 }

@@ -1,15 +1,17 @@
-//! What the map learnt since its last flush: sorted chunks of fixed-size slots, each a block that has contents or has
-//! lost them, and ranges of holes.
+//! What the map learnt since its last flush: the newest of each block, contents or that they are lost, ranges of holes,
+//! and what snapshots need of what gave way.
 
-use super::flat::{END, Flat, Item, Place, end_of_view, flat, unflat};
-use crate::address::{BLOCK_BITS, Encoding, Location, Method, Stored};
+mod chunk;
+
+use super::Pages;
+use super::flat::{END, Flat, Item, Place, end_of_view};
+use super::stack::{Layer, is_needed};
+use crate::address::{Location, Stored, Version};
+use chunk::{CHUNK, Chunk, Slot};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use stdx::num::{low8, low32};
 
-/// Slots of a chunk: an insert moves 1.5 KiB on average, a search looks at 7 of them.
-const CHUNK: usize = 128;
-
-/// Bytes of a chunk.
+/// Bytes of a chunk's slots.
 pub(super) const CHUNK_BYTES: usize = CHUNK * size_of::<Slot>();
 
 /// Entries a chunk has at least after it was split.
@@ -18,60 +20,12 @@ pub(super) const CHUNK_ENTRIES: usize = CHUNK / 2;
 /// Entries a range of holes counts for: a node of the ordered map, and the data it may cut in two.
 const HOLE_ENTRIES: usize = 2;
 
-#[derive(Clone, Copy)]
-struct Slot {
-    /// 40 bits; above them the number of the key it is encrypted under.
-    block: u64,
-    /// A location; above it the grains, less 1, and the method. Or [`LOST`].
-    place: u64,
-    view: u32,
-    crc: u32,
-}
-
-const _: () = assert!(size_of::<Slot>() == 24);
-const _: () = assert!(BLOCK_BITS + Encoding::KEY_BITS == u64::BITS);
-
-/// Where a slot's place has the length, in 3 bits, and the method, in 2.
-const LENGTH_AT: u32 = Location::BITS;
-const METHOD_AT: u32 = LENGTH_AT + 3;
-const _: () = assert!(METHOD_AT + 2 == u64::BITS);
-
-/// The place of a lost block: no method has that number.
-const LOST: u64 = u64::MAX;
-
-impl Slot {
-    fn new(at: Flat, stored: Option<Stored>) -> Self {
-        let key = unflat(at);
-        let (mut slot, view) = (Self { block: key.block, place: LOST, view: 0, crc: 0 }, key.view);
-        slot.view = view.get();
-        if let Some(Stored { location, encoding, crc }) = stored {
-            slot.block |= u64::from(encoding.key()) << BLOCK_BITS;
-            slot.place = location.to_bits()
-                | u64::from(encoding.grains() - 1) << LENGTH_AT
-                | u64::from(encoding.method().number()) << METHOD_AT;
-            slot.crc = crc;
-        }
-        slot
-    }
-
-    fn at(&self) -> Flat {
-        flat(crate::address::View::new(self.view), self.block & ((1 << BLOCK_BITS) - 1))
-    }
-
-    /// `None` where the block is lost.
-    fn stored(&self) -> Option<Stored> {
-        if self.place == LOST {
-            return None;
-        }
-        let location = Location::from_bits(self.place & ((1 << LENGTH_AT) - 1))?;
-        let grains = low8(self.place >> LENGTH_AT & 7) + 1;
-        let method = Method::of_number(low8(self.place >> METHOD_AT))?;
-        let encoding = Encoding::new(grains, method, low32(self.block >> BLOCK_BITS))?;
-        Some(Stored { location, encoding, crc: self.crc })
-    }
-
-    fn place(&self) -> Place {
-        self.stored().map_or(Place::Lost, |stored| Place::At(stored.location, stored.encoding))
+/// Tells of contents that gave way, unless they are in the same place in what replaced them.
+fn give_way<P: Pages>(pages: &P, old: &Slot, new: Option<&Slot>) {
+    let Some(old) = old.stored() else { return };
+    let new = new.and_then(Slot::stored);
+    if new.is_none_or(|new| new.location != old.location) {
+        pages.superseded(old.location, old.encoding, 1);
     }
 }
 
@@ -85,7 +39,7 @@ pub(super) struct Cursor {
 /// What a memtable says of a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    Data(Stored),
+    Data(Stored, Version),
     Lost,
     /// A hole, up to this position at least.
     Hole(Flat),
@@ -93,15 +47,20 @@ pub(super) enum Known {
     Nothing(Flat),
 }
 
-/// The newest level. Blocks lie over holes: one may be inside a hole's range.
+/// The newest level. Blocks lie over holes: one may be inside a hole's range, which was one before.
 #[derive(Default)]
 pub(super) struct Memtable {
     firsts: Vec<Flat>,
-    chunks: Vec<Vec<Slot>>,
+    /// The newest of each block.
+    chunks: Vec<Chunk>,
     entries: usize,
-    /// Beginning and end of ranges that do not touch.
-    holes: BTreeMap<Flat, Flat>,
-    spare: Vec<Vec<Slot>>,
+    /// What some snapshot needs of blocks that have a slot as well.
+    older: Older,
+    /// Beginning and end of ranges that are holes since a version; those of the same do not touch.
+    holes: Holes,
+    /// Something was inserted since a version that is not the first.
+    versioned: bool,
+    spare: Vec<Chunk>,
 }
 
 impl Memtable {
@@ -109,21 +68,35 @@ impl Memtable {
         self.entries == 0 && self.holes.is_empty()
     }
 
-    /// Entries and ranges of holes.
+    /// Entries, older ones among them, and ranges of holes.
     pub fn used(&self) -> usize {
+        self.taken() + self.older.len()
+    }
+
+    /// Entries that were asked for room for. What holes make of them has none of its own: they may double.
+    pub fn taken(&self) -> usize {
         self.entries + self.holes.len() * HOLE_ENTRIES
     }
 
     /// Chunks it counts for, against its limit.
     pub fn chunks(&self) -> usize {
-        self.chunks.len() + (self.holes.len() * HOLE_ENTRIES).div_ceil(CHUNK_ENTRIES)
+        let beside = self.holes.len() * HOLE_ENTRIES + self.older.len();
+        self.chunks.len() + beside.div_ceil(CHUNK_ENTRIES)
     }
 
     /// Bytes it has allocated.
     pub fn bytes(&self) -> usize {
         let chunks = self.chunks.len() + self.spare.len();
-        let holes = self.holes.len() * HOLE_ENTRIES * 2 * size_of::<Slot>();
-        chunks * CHUNK * size_of::<Slot>() + self.firsts.capacity() * size_of::<Flat>() + holes
+        let nodes = self.holes.len() * HOLE_ENTRIES + self.older.len();
+        let beside = nodes * 2 * size_of::<Slot>();
+        let version = if self.versioned { size_of::<Version>() } else { 0 };
+        let slots = chunks * CHUNK * (size_of::<Slot>() + version);
+        slots + self.firsts.capacity() * size_of::<Flat>() + beside
+    }
+
+    /// Whether some block may have more than one version here, or one that is not the first.
+    pub const fn has_versions(&self) -> bool {
+        self.versioned
     }
 
     /// The chunk that holds `at` or would.
@@ -131,98 +104,147 @@ impl Memtable {
         self.firsts.partition_point(|&first| first <= at).saturating_sub(1)
     }
 
-    /// Puts a block in, its contents or that they are lost (`None`); tells which it had.
-    pub fn insert(&mut self, at: Flat, stored: Option<Stored>) -> Option<Stored> {
+    /// Puts a block in, its contents or that they are lost (`None`), since a version: not before what it has.
+    pub fn insert<P: Pages>(
+        &mut self,
+        pages: &P,
+        at: Flat,
+        version: Version,
+        stored: Option<Stored>,
+    ) {
         let slot = Slot::new(at, stored);
+        self.versioned |= version > Version::FIRST;
         if self.chunks.is_empty() {
             let mut chunk = self.fresh();
-            chunk.push(slot);
+            chunk.insert(0, slot, version);
             (self.firsts, self.chunks) = (vec![at], vec![chunk]);
             self.entries = 1;
-            return None;
+            return;
         }
         let mut c = self.chunk_of(at);
-        let mut position = self.chunks[c].partition_point(|s| s.at() < at);
-        if let Some(old) = self.chunks[c].get_mut(position)
+        let mut position = self.chunks[c].before(at);
+        if let Some((&old, since)) = self.chunks[c].get(position)
             && old.at() == at
         {
-            let before = old.stored();
-            *old = slot;
-            return before;
+            let version = in_order(since, version);
+            self.chunks[c].replace(position, slot, version);
+            if is_needed(pages, at, since, version) {
+                self.older.insert((at, Reverse(since)), old);
+            } else {
+                give_way(pages, &old, Some(&slot));
+            }
+            return;
         }
         if self.chunks[c].len() == CHUNK {
             let keep = if position == CHUNK { CHUNK } else { CHUNK / 2 };
-            self.split(c, keep, slot);
+            self.split(c, keep, slot, version);
             if keep == CHUNK {
                 self.entries += 1;
-                return None;
+                return;
             }
             if position > keep {
                 c += 1;
                 position -= keep;
             }
         }
-        self.chunks[c].insert(position, slot);
-        self.firsts[c] = self.chunks[c][0].at();
+        self.chunks[c].insert(position, slot, version);
+        self.firsts[c] = self.first_of(c);
         self.entries += 1;
-        None
     }
 
-    fn fresh(&mut self) -> Vec<Slot> {
-        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK))
+    fn first_of(&self, c: usize) -> Flat {
+        self.chunks[c].get(0).map_or(END, |(slot, _)| slot.at())
+    }
+
+    /// The range of holes around a position: where it ends, and since when it is one.
+    fn hole_at(&self, at: Flat) -> Option<(Flat, Version)> {
+        hole_at(&self.holes, at)
+    }
+
+    fn fresh(&mut self) -> Chunk {
+        self.spare.pop().unwrap_or_else(Chunk::new)
     }
 
     /// Leaves the first `keep` slots of a full chunk; the rest, or `slot` if there is none, begin
     /// the next one. Ascending inserts so leave full chunks behind.
-    fn split(&mut self, c: usize, keep: usize, slot: Slot) {
+    fn split(&mut self, c: usize, keep: usize, slot: Slot, version: Version) {
         let mut next = self.fresh();
-        next.extend(self.chunks[c].drain(keep..));
+        next.take(&mut self.chunks[c], keep);
         if next.is_empty() {
-            next.push(slot);
+            next.insert(0, slot, version);
         }
-        self.firsts.insert(c + 1, next[0].at());
         self.chunks.insert(c + 1, next);
+        self.firsts.insert(c + 1, self.first_of(c + 1));
     }
 
-    /// Makes `from..to` a hole; `dropped` hears of the contents that lay there.
-    pub fn insert_hole(&mut self, from: Flat, to: Flat, mut dropped: impl FnMut(Stored)) {
-        self.remove(from, to, &mut dropped);
+    /// Makes `from..to` a hole since a version. Over what a snapshot needs, each block gets one of its own.
+    pub fn insert_hole<P: Pages>(&mut self, pages: &P, from: Flat, to: Flat, version: Version) {
+        self.versioned |= version > Version::FIRST;
+        self.cover_all(pages, from, to, version);
         let (mut low, mut high) = (from, to);
-        if let Some((&start, &end)) = self.holes.range(..=from).next_back()
+        let mut ranges = Vec::new();
+        if let Some((&start, &(end, _))) = self.holes.range(..=from).next_back()
             && end >= from
         {
             (low, high) = (start, high.max(end));
         }
-        while let Some((&start, &end)) = self.holes.range(low..=high).next() {
+        while let Some((&start, &(end, since))) = self.holes.range(low..=high).next() {
             high = high.max(end);
+            ranges.push((start, end, since));
             self.holes.remove(&start);
         }
-        self.holes.insert(low, high);
+        let mut last: Option<(Flat, Flat, Version)> = None;
+        let mut put = |start: Flat, end: Flat, since: Version| {
+            if start >= end {
+                return;
+            }
+            match &mut last {
+                Some(last) if last.1 == start && last.2 == since => last.1 = end,
+                last => {
+                    if let Some((start, end, since)) = last.replace((start, end, since)) {
+                        self.holes.insert(start, (end, since));
+                    }
+                }
+            }
+        };
+        let mut at = from;
+        for (start, end, since) in ranges {
+            put(start, end.min(from), since);
+            put(at, start.min(to), version);
+            // A hole over a hole is one since then, whatever was between: that has slots.
+            let is_seen = is_needed(pages, from, since, version);
+            put(start.max(from), end.min(to), if is_seen { since } else { version });
+            at = at.max(end.min(to));
+            put(start.max(to), end, since);
+        }
+        put(at, to, version);
+        if let Some((start, end, since)) = last {
+            self.holes.insert(start, (end, since));
+        }
     }
 
-    /// Calls `found` with where every block lies that has contents.
+    /// Calls `found` with where every block lies that has contents, in each version.
     pub fn each_place(&self, mut found: impl FnMut(Location, u32)) {
-        for stored in self.chunks.iter().flatten().filter_map(Slot::stored) {
+        let slots = self.chunks.iter().flat_map(Chunk::slots).chain(self.older.values());
+        for stored in slots.filter_map(Slot::stored) {
             found(stored.location, 1);
         }
     }
 
-    fn remove(&mut self, from: Flat, to: Flat, dropped: &mut impl FnMut(Stored)) {
+    /// Makes slots holes where snapshots need what they had, and takes the others away: the range of the hole says all
+    /// there is to say then.
+    fn cover_all<P: Pages>(&mut self, pages: &P, from: Flat, to: Flat, version: Version) {
         if self.chunks.is_empty() {
             return;
         }
         let first = self.chunk_of(from);
         let mut c = first;
         while c < self.chunks.len() && self.firsts[c] < to {
-            let chunk = &mut self.chunks[c];
-            let low = chunk.partition_point(|s| s.at() < from);
-            let high = chunk.partition_point(|s| s.at() < to);
-            self.entries -= high - low;
-            for slot in chunk.drain(low..high) {
-                if let Some(stored) = slot.stored() {
-                    dropped(stored);
-                }
-            }
+            let (chunk, older) = (&mut self.chunks[c], &mut self.older);
+            let range = chunk.before(from)..chunk.before(to);
+            let before = chunk.len();
+            chunk.keep(range, |chunk, n| cover(older, pages, chunk, n, version));
+            self.entries -= before - chunk.len();
             c += 1;
         }
         self.tidy(first, c);
@@ -237,7 +259,7 @@ impl Memtable {
                 self.firsts.remove(c);
                 self.spare.push(empty);
             } else {
-                self.firsts[c] = self.chunks[c][0].at();
+                self.firsts[c] = self.first_of(c);
             }
         }
         let mut c = from.max(1);
@@ -245,7 +267,7 @@ impl Memtable {
             if self.chunks[c - 1].len() + self.chunks[c].len() <= CHUNK {
                 let mut taken = self.chunks.remove(c);
                 self.firsts.remove(c);
-                self.chunks[c - 1].append(&mut taken);
+                self.chunks[c - 1].take(&mut taken, 0);
                 self.spare.push(taken);
             } else {
                 c += 1;
@@ -255,12 +277,12 @@ impl Memtable {
 
     /// The first slot at or after `at`, where there is one. It is looked for at `likely` first.
     fn seek(&self, at: Flat, likely: Cursor) -> Cursor {
-        let here = self.slot(likely).is_some_and(|slot| slot.at() >= at);
+        let here = self.slot(likely).is_some_and(|(slot, _)| slot.at() >= at);
         if here && self.before(likely).is_none_or(|slot| slot.at() < at) {
             return likely;
         }
         let chunk = self.chunk_of(at);
-        let slot = self.chunks.get(chunk).map_or(0, |c| c.partition_point(|s| s.at() < at));
+        let slot = self.chunks.get(chunk).map_or(0, |chunk| chunk.before(at));
         self.whole(Cursor { chunk, slot })
     }
 
@@ -272,38 +294,37 @@ impl Memtable {
         }
     }
 
-    fn slot(&self, place: Cursor) -> Option<&Slot> {
+    fn slot(&self, place: Cursor) -> Option<(&Slot, Version)> {
         self.chunks.get(place.chunk)?.get(place.slot)
     }
 
     fn before(&self, place: Cursor) -> Option<&Slot> {
         match place.slot.checked_sub(1) {
-            Some(slot) => self.slot(Cursor { slot, ..place }),
+            Some(slot) => self.slot(Cursor { slot, ..place }).map(|(slot, _)| slot),
             None => self.chunks.get(place.chunk.checked_sub(1)?)?.last(),
         }
     }
 
-    /// What it knows of `at`.
-    pub fn get(&self, at: Flat) -> Known {
-        self.known(at, self.slot(self.seek(at, Cursor::default())))
+    /// What it knows of `at`, the newest that is not newer than `as_of`.
+    pub fn get(&self, at: Flat, as_of: Version) -> Known {
+        self.known(at, self.slot(self.seek(at, Cursor::default())), as_of)
     }
 
     /// What it knows of `at`, where the first slot there or later is `slot`.
-    fn known(&self, at: Flat, slot: Option<&Slot>) -> Known {
+    fn known(&self, at: Flat, slot: Option<(&Slot, Version)>, as_of: Version) -> Known {
         let mut next = END;
-        if let Some(slot) = slot {
+        if let Some((slot, since)) = slot {
             next = slot.at();
             if next == at {
-                return slot.stored().map_or(Known::Lost, Known::Data);
+                return if since <= as_of { known(slot, since) } else { self.older(at, as_of) };
             }
         }
         if self.holes.is_empty() {
             return Known::Nothing(next);
         }
-        if let Some((_, &end)) = self.holes.range(..=at).next_back()
-            && end > at
-        {
-            return Known::Hole(end.min(next));
+        if let Some((end, since)) = self.hole_at(at) {
+            let end = end.min(next);
+            return if since <= as_of { Known::Hole(end) } else { Known::Nothing(end) };
         }
         if let Some((&start, _)) = self.holes.range(at..).next() {
             next = next.min(start);
@@ -311,24 +332,67 @@ impl Memtable {
         Known::Nothing(next)
     }
 
-    /// The first item at or after `at`: neighbours that continue each other are one, up to as many
-    /// blocks as `checksums` has room for; it gets theirs. Whoever goes through all has `place` for the next call.
+    /// What there is of a block that has a newer slot.
+    fn older(&self, at: Flat, as_of: Version) -> Known {
+        let older = self.older.range((at, Reverse(as_of))..).next();
+        let older = older.filter(|((block, _), _)| *block == at);
+        let hole = self.hole_at(at).filter(|(_, since)| *since <= as_of);
+        match (older, hole) {
+            (Some(((_, Reverse(version)), _)), Some((_, since))) if since > *version => {
+                Known::Hole(at + 1)
+            }
+            (Some(((_, Reverse(version)), slot)), _) => known(slot, *version),
+            (None, Some(_)) => Known::Hole(at + 1),
+            (None, None) => Known::Nothing(at + 1),
+        }
+    }
+
+    /// All versions of a block, the newest first.
+    pub fn layers(&self, at: Flat, out: &mut Vec<Layer>) {
+        out.clear();
+        let slot = self.slot(self.seek(at, Cursor::default()));
+        let slot = slot.filter(|(slot, _)| slot.at() == at);
+        out.extend(slot.map(|(slot, since)| slot.layer(since)));
+        let older = self.older.range((at, Reverse(Version::LAST))..=(at, Reverse(Version::FIRST)));
+        out.extend(older.map(|((_, Reverse(since)), slot)| slot.layer(*since)));
+        if let Some((_, version)) = self.hole_at(at)
+            && out.iter().all(|layer| layer.version != version)
+        {
+            let n = out.partition_point(|layer| layer.version > version);
+            out.insert(n, Layer { source: 0, version, place: Place::Hole, crcs: Vec::new() });
+        }
+    }
+
+    /// Whether a block with a slot has something else beside.
+    fn is_stacked(&self, at: Flat) -> bool {
+        let older = self.older.range((at, Reverse(Version::LAST))..).next();
+        older.is_some_and(|(key, _)| key.0 == at) || self.hole_at(at).is_some()
+    }
+
+    /// The first item at or after `at`, of the newest versions, and since when it is: neighbours that continue each other
+    /// are one, up to as many blocks as `checksums` has room for; it gets theirs. A block that may have older versions
+    /// beside is alone. Whoever goes through all has `place` for the next call.
     pub fn next(
         &self,
         at: Flat,
         place: &mut Cursor,
         checksums: &mut Vec<u32>,
         most: usize,
-    ) -> Option<Item> {
+    ) -> Option<(Item, Version)> {
         checksums.clear();
         let mut at = at;
         *place = self.seek(at, *place);
         loop {
-            match self.known(at, self.slot(*place)) {
-                Known::Data(_) | Known::Lost => return self.extent(place, checksums, most),
+            let slot = self.slot(*place);
+            if slot.is_some_and(|(slot, _)| slot.at() == at) {
+                return self.extent(place, checksums, most);
+            }
+            match self.known(at, slot, Version::LAST) {
+                Known::Data(..) | Known::Lost => return None,
                 Known::Hole(end) => {
                     let blocks = super::flat::distance(at, end.min(end_of_view(at)));
-                    return Some(Item { start: at, blocks, place: Place::Hole });
+                    let since = self.hole_at(at).map_or(Version::FIRST, |(_, since)| since);
+                    return Some((Item { start: at, blocks, place: Place::Hole }, since));
                 }
                 Known::Nothing(END) => return None,
                 Known::Nothing(next) => at = next,
@@ -336,20 +400,32 @@ impl Memtable {
         }
     }
 
-    fn extent(&self, place: &mut Cursor, checksums: &mut Vec<u32>, most: usize) -> Option<Item> {
-        let mut item: Option<Item> = None;
+    fn extent(
+        &self,
+        place: &mut Cursor,
+        checksums: &mut Vec<u32>,
+        most: usize,
+    ) -> Option<(Item, Version)> {
+        let mut item: Option<(Item, Version)> = None;
         while checksums.len() < most {
-            let Some(slot) = self.slot(*place) else { break };
+            let Some((slot, version)) = self.slot(*place) else { break };
             let next = Item { start: slot.at(), blocks: 1, place: slot.place() };
+            let alone = self.versioned && self.is_stacked(next.start);
             match &mut item {
-                None => item = Some(next),
-                Some(i) if i.continued_by(&next) => i.blocks += 1,
+                None => item = Some((next, version)),
+                Some(_) if alone => break,
+                Some((i, since)) if i.continued_by(&next) && *since == version => {
+                    i.blocks += 1;
+                }
                 Some(_) => break,
             }
             if next.place.has_contents() {
                 checksums.push(slot.crc);
             }
             *place = self.whole(Cursor { slot: place.slot + 1, ..*place });
+            if alone {
+                break;
+            }
         }
         item
     }
@@ -362,6 +438,56 @@ impl Memtable {
             self.spare.push(chunk);
         }
         self.holes.clear();
-        self.entries = 0;
+        self.older.clear();
+        (self.entries, self.versioned) = (0, false);
+    }
+}
+
+/// Older versions of blocks.
+type Older = BTreeMap<(Flat, Reverse<Version>), Slot>;
+
+/// Where ranges of holes begin, where each ends, and since when it is one.
+type Holes = BTreeMap<Flat, (Flat, Version)>;
+
+fn hole_at(holes: &Holes, at: Flat) -> Option<(Flat, Version)> {
+    let (_, &(end, version)) = holes.range(..=at).next_back()?;
+    (end > at).then_some((end, version))
+}
+
+/// Makes a slot a hole since a version; tells whether it is to stay.
+fn cover<P: Pages>(
+    older: &mut Older,
+    pages: &P,
+    chunk: &mut Chunk,
+    n: usize,
+    version: Version,
+) -> bool {
+    let Some((&slot, since)) = chunk.get(n) else { return false };
+    let (at, version) = (slot.at(), in_order(since, version));
+    if is_needed(pages, at, since, version) {
+        // A hole over a hole is one since then.
+        if !slot.is_hole() {
+            older.insert((at, Reverse(since)), slot);
+            chunk.replace(n, slot.hole(), version);
+        }
+        return true;
+    }
+    give_way(pages, &slot, None);
+    chunk.replace(n, slot.hole(), version);
+    let before = older.range((at, Reverse(version))..).next();
+    before.is_some_and(|((block, _), _)| *block == at)
+}
+
+/// Changes of a block come in the order of their versions, also where they are learnt again.
+fn in_order(since: Version, version: Version) -> Version {
+    debug_assert!(since <= version, "versions of a block are learnt in their order");
+    since.max(version)
+}
+
+fn known(slot: &Slot, since: Version) -> Known {
+    match slot.stored() {
+        Some(stored) => Known::Data(stored, since),
+        None if slot.is_hole() => Known::Hole(slot.at() + 1),
+        None => Known::Lost,
     }
 }

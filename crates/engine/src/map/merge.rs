@@ -1,18 +1,23 @@
-//! Merging sorted inputs, newest first, into one table, and finding what is superseded on the way.
+//! Merging sorted inputs, newest first, into one table, and finding what is superseded on the way. Where there are
+//! versions: `merge/versions.rs`.
+
+mod versions;
+
+pub(super) use versions::Outlet;
 
 use super::Pages;
 use super::flat::{END, Flat, Item, Place, low64};
 use super::limits::STEP_REPORTS;
 use super::source::Source;
 use super::writer::{Pushed, Writer};
-use crate::address::{Encoding, Location};
+use crate::address::{Encoding, Location, Version};
 use crate::error::Result;
 use stdx::num::{low32, usize64};
 
 /// Locations found to be superseded, reported when the step takes effect.
 #[derive(Default)]
 pub(super) struct Reports {
-    pub found: Vec<(Location, Encoding, u32)>,
+    found: Vec<(Location, Encoding, u32)>,
     /// Those found for what the table's last leaf speaks of begin here.
     mark: usize,
 }
@@ -40,6 +45,13 @@ impl Reports {
     }
 }
 
+/// A stretch of blocks in one place that gave way.
+struct Dropped {
+    start: Flat,
+    blocks: u64,
+    place: Place,
+}
+
 /// One step in progress.
 pub(super) struct Step<'a, P: Pages> {
     pages: &'a P,
@@ -49,7 +61,9 @@ pub(super) struct Step<'a, P: Pages> {
     limit: Flat,
     drop_holes: bool,
     checksums: Vec<u32>,
-    pub reports: Reports,
+    reports: Reports,
+    /// What was found to be superseded where there are versions: nothing in `reports` then.
+    dropped: Vec<Dropped>,
     /// What lies before is merged.
     pub at: Flat,
     /// Where the first piece began.
@@ -67,6 +81,7 @@ impl<'a, P: Pages> Step<'a, P> {
             drop_holes,
             checksums: Vec::new(),
             reports: Reports::default(),
+            dropped: Vec::new(),
             at: 0,
             began: None,
         }
@@ -75,12 +90,30 @@ impl<'a, P: Pages> Step<'a, P> {
     /// The table's last leaf, which begins at `from`, is left to the next step.
     pub fn leave(&mut self, from: Flat) {
         self.reports.found.truncate(self.reports.mark);
+        self.dropped.retain_mut(|dropped| {
+            let before = low64(from.saturating_sub(dropped.start));
+            dropped.blocks = dropped.blocks.min(before);
+            before > 0
+        });
         self.at = from;
+    }
+
+    /// What the step found to be superseded, once it took effect.
+    pub fn into_reports(self) -> Vec<(Location, Encoding, u32)> {
+        let Reports { mut found, .. } = self.reports;
+        found.extend(self.dropped.iter().filter_map(|dropped| match dropped.place {
+            Place::At(at, encoding) => Some((at, encoding, low32(dropped.blocks))),
+            Place::Hole | Place::Lost => None,
+        }));
+        found
     }
 
     /// Merges until the table is full, the upper inputs are used up, or the next piece of the lower
     /// one has nothing above it. `at` is then where the next step begins.
     pub async fn fill(&mut self, writer: &mut Writer, least: usize) -> Result<()> {
+        if self.sources.iter().any(Source::has_versions) {
+            return self.fill_versions(writer, least).await;
+        }
         loop {
             let start = match self.start_now() {
                 Some(start) => start,
@@ -102,7 +135,10 @@ impl<'a, P: Pages> Step<'a, P> {
                 self.sources[winner].checksums(crc_count(&piece), &mut self.checksums);
                 let pushed = match writer.push_now(&piece, &self.checksums) {
                     Some(pushed) => pushed,
-                    None => writer.push(self.pages, &piece, &self.checksums).await?,
+                    None => {
+                        let (pages, version) = (self.pages, Version::FIRST);
+                        writer.push(pages, &piece, version, &self.checksums).await?
+                    }
                 };
                 match pushed {
                     Pushed::Whole(began) => leaf = began,

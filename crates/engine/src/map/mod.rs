@@ -15,6 +15,9 @@
 //!
 //! Nothing is durable before its manifest is: [`Map::manifest`] names every page, and what was
 //! inserted since the last flush is the caller's to insert again after [`Map::open`].
+//!
+//! A block may have several versions (decision 0026). Each stays where it is in the order of levels: newer ones are
+//! never below older ones. What no snapshot sees any more is superseded wherever two versions meet.
 
 mod bits;
 mod cache;
@@ -33,6 +36,7 @@ mod merge;
 mod page;
 mod policy;
 mod source;
+mod stack;
 mod state;
 mod table;
 #[cfg(test)]
@@ -44,7 +48,7 @@ pub use count::Span;
 pub use extents::{Contents, Extent, Extents};
 pub use limits::MapLimits;
 
-use crate::address::{BLOCK, Encoding, Entry, Key, Location, Stored, View};
+use crate::address::{BLOCK, Encoding, Entry, Key, Location, Stored, Version, View};
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use flat::{Flat, flat};
@@ -70,6 +74,13 @@ pub trait Pages {
     /// Contents one behind another that nothing refers to any more, all encoded in the same way: user blocks replaced,
     /// and the map's own pages. Called in the middle of changes: it must not call the map.
     fn superseded(&self, first: Location, encoding: Encoding, blocks: u32);
+
+    /// Whether there is a snapshot of the view. Without one nothing is needed but the newest of each block.
+    fn has_versions(&self, view: View) -> bool;
+
+    /// Whether some snapshot sees what was written in one version and replaced in the other, a newer one: it is not older
+    /// than the first, and older than the second.
+    fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool;
 }
 
 /// One shard's map. See the module's text.
@@ -93,6 +104,15 @@ pub struct Compacting<'a, P: Pages>(&'a Map<P>);
 impl<P: Pages> Drop for Compacting<'_, P> {
     fn drop(&mut self) {
         self.0.state.borrow_mut().compacting -= 1;
+    }
+}
+
+/// See [`Map::pruning`].
+pub struct Pruning<'a, P: Pages>(&'a Map<P>);
+
+impl<P: Pages> Drop for Pruning<'_, P> {
+    fn drop(&mut self) {
+        self.0.state.borrow_mut().pruning -= 1;
     }
 }
 
@@ -166,53 +186,62 @@ impl<P: Pages> Map<P> {
         state.memtable_room()
     }
 
-    /// Blocks from `key` on have new contents from `first` on, one behind another, encoded in this way; `crcs` has the
-    /// checksum of each. Takes one entry of room a block.
+    /// Blocks from `key` on have contents from `first` on, one behind another, encoded in this way, since a version of
+    /// their view; `crcs` has the checksum of each. What they had since the same version is replaced, and what they had
+    /// since an older one, unless a snapshot sees it. Takes one entry of room a block.
     ///
     /// # Panics
     /// When there is no room: see [`reserve`](Self::reserve).
-    pub fn insert(&self, key: Key, first: Location, encoding: Encoding, crcs: &[u32]) {
-        self.insert_each(key, crcs.len(), |n| {
+    pub fn insert(
+        &self,
+        key: Key,
+        version: Version,
+        first: Location,
+        encoding: Encoding,
+        crcs: &[u32],
+    ) {
+        self.insert_each(key, version, crcs.len(), |n| {
             let location = first.forward(stdx::num::u32_of(n) * encoding.grains());
             Some(Stored { location, encoding, crc: crcs[n] })
         });
     }
 
-    /// The contents of `count` blocks from `key` on are lost. Takes one entry of room a block.
+    /// The contents of `count` blocks from `key` on are lost, since a version. Takes one entry of room a block.
     ///
     /// # Panics
     /// When there is no room: see [`reserve`](Self::reserve).
-    pub fn insert_lost(&self, key: Key, count: usize) {
-        self.insert_each(key, count, |_| None);
+    pub fn insert_lost(&self, key: Key, version: Version, count: usize) {
+        self.insert_each(key, version, count, |_| None);
     }
 
-    fn insert_each(&self, key: Key, count: usize, stored: impl Fn(usize) -> Option<Stored>) {
+    fn insert_each(
+        &self,
+        key: Key,
+        version: Version,
+        count: usize,
+        stored: impl Fn(usize) -> Option<Stored>,
+    ) {
         let mut state = self.state.borrow_mut();
         assert!(state.takes(count), "room is reserved before inserting");
         let start = flat(key.view, key.block);
         for n in 0..count {
-            let (at, stored) = (start + Flat::from(stdx::num::u64_of(n)), stored(n));
-            if let Some(old) = state.active.insert(at, stored)
-                && stored.is_none_or(|stored| stored.location != old.location)
-            {
-                self.pages.superseded(old.location, old.encoding, 1);
-            }
+            let at = start + Flat::from(stdx::num::u64_of(n));
+            state.active.insert(&self.pages, at, version, stored(n));
         }
     }
 
-    /// `count` blocks of a view from `first` on are holes. Takes 2 entries of room.
+    /// `count` blocks of a view from `first` on are holes, since a version. Takes 2 entries of room.
     ///
     /// # Panics
     /// When there is no room: see [`reserve`](Self::reserve).
-    pub fn insert_hole(&self, view: View, first: u64, count: u64) {
+    pub fn insert_hole(&self, view: View, version: Version, first: u64, count: u64) {
         if count == 0 {
             return;
         }
         let start = flat(view, first);
-        let dropped = |old: Stored| self.pages.superseded(old.location, old.encoding, 1);
         let mut state = self.state.borrow_mut();
         assert!(state.takes(2), "room is reserved before inserting");
-        state.active.insert_hole(start, start + Flat::from(count), dropped);
+        state.active.insert_hole(&self.pages, start, start + Flat::from(count), version);
     }
 
     /// Does a bounded piece of the work that is due: flushes a memtable that is nearly full, or
@@ -232,7 +261,12 @@ impl<P: Pages> Map<P> {
         if self.load_filter().await? {
             return Ok(true);
         }
-        self.merge_once().await
+        if self.merge_once().await? {
+            return Ok(true);
+        }
+        // Nothing to be taken a turn for, as a rule.
+        let pruning = self.state.borrow().pruning > 0;
+        Ok(pruning && self.prune_once().await?)
     }
 
     /// Merges all that was flushed into one level, so that every superseded place was reported. Costs
@@ -254,6 +288,29 @@ impl<P: Pages> Map<P> {
     pub fn compacting(&self) -> Compacting<'_, P> {
         self.state.borrow_mut().compacting += 1;
         Compacting(self)
+    }
+
+    /// Gives up what only snapshots saw that are no more: tables in which blocks have several versions are written anew.
+    /// What is in different levels stays until they are merged ([`compact`](Self::compact)).
+    ///
+    /// # Errors
+    /// As [`maintain`](Self::maintain).
+    pub async fn prune(&self) -> Result<()> {
+        let _pruning = self.pruning();
+        while self.prune_once().await? {
+            pause().await;
+        }
+        Ok(())
+    }
+
+    /// As long as this is held, [`maintain`](Self::maintain) does what [`prune`](Self::prune) does, for what was written
+    /// before now.
+    #[must_use]
+    pub fn pruning(&self) -> Pruning<'_, P> {
+        let mut state = self.state.borrow_mut();
+        state.pruning += 1;
+        state.prune_before = state.next_table;
+        Pruning(self)
     }
 
     #[must_use]

@@ -14,11 +14,12 @@ pub(super) use builder::Builder;
 use super::bits;
 use super::flat::{END, Flat, Item, Place, low64};
 use crate::address::{
-    BLOCK, BLOCK_BITS, BLOCK_GRAINS, Encoding, GRAIN_BITS, Location, Method, SegmentId, View,
+    BLOCK, BLOCK_BITS, BLOCK_GRAINS, Encoding, GRAIN_BITS, Location, Method, SegmentId, Version,
+    View,
 };
 use crate::format::Bad;
 use stdx::num::{low8, low16, low32, u64_of, usize64};
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// What a page holds.
@@ -71,7 +72,7 @@ struct Head {
     reserved: u8,
 }
 
-/// What follows the head of a page whose contents are not all plain.
+/// What follows the head of a page whose contents are not all plain, or not all of the first version.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Encodings {
@@ -81,15 +82,16 @@ struct Encodings {
     method_bits: u8,
     /// Of the numbers of keys contents are encrypted under, less the lowest.
     cipher_bits: u8,
-    /// Set aside for versions: of items' epochs, less the lowest.
-    epoch_bits: u8,
+    /// Of items' versions, less the lowest. In an index page they are those before leaves that go on with a stack.
+    version_bits: u8,
     base_cipher: U32,
-    base_epoch: U64,
+    base_version: U32,
+    reserved: U32,
 }
 
 const ENCODINGS: usize = 16;
 const _: () = assert!(size_of::<Encodings>() == ENCODINGS);
-const _: () = assert!(std::mem::offset_of!(Encodings, base_epoch) == 8);
+const _: () = assert!(std::mem::offset_of!(Encodings, base_version) == 8);
 
 /// Bits of a block's length in grains, less 1.
 const LENGTH_BITS: u32 = 3;
@@ -119,6 +121,7 @@ struct Shape {
     grain_bits: u8,
     shift: u8,
     cipher_bits: u8,
+    version_bits: u8,
     length_bits: u8,
     method_bits: u8,
     at: Offsets,
@@ -131,6 +134,7 @@ struct Offsets {
     counts: u16,
     places: u16,
     ciphers: u16,
+    versions: u16,
     stretches: u16,
     checksums: u16,
     lengths: u16,
@@ -140,7 +144,7 @@ struct Offsets {
 impl Shape {
     /// Bytes of the head and of each part, in their order.
     #[inline(always)]
-    fn parts(&self, encodes: bool) -> [usize; 8] {
+    fn parts(&self, encodes: bool) -> [usize; 9] {
         let (items, checksums) = (self.len(), usize::from(self.checksums));
         let column = |fields: usize, bits: u8| (fields * usize::from(bits)).div_ceil(8);
         [
@@ -149,6 +153,7 @@ impl Shape {
             column(items, self.count_bits),
             column(items, self.place_bits),
             column(items, self.cipher_bits),
+            column(items, self.version_bits),
             usize::from(self.stretches) * 8,
             checksums * 4,
             column(checksums, self.length_bits) + column(checksums, self.method_bits),
@@ -168,7 +173,7 @@ impl Shape {
             return None;
         }
         let mut end = 0;
-        let [keys, counts, places, ciphers, stretches, sums, lengths, _] =
+        let [keys, counts, places, ciphers, versions, stretches, sums, lengths, _] =
             self.parts(encodes).map(|bytes| {
                 end += low16(u64_of(bytes));
                 end
@@ -176,8 +181,17 @@ impl Shape {
         let checksums = usize::from(self.checksums);
         let length_bytes = (checksums * usize::from(self.length_bits)).div_ceil(8);
         let methods = lengths + low16(u64_of(length_bytes));
-        let at =
-            Offsets { keys, counts, places, ciphers, stretches, checksums: sums, lengths, methods };
+        let at = Offsets {
+            keys,
+            counts,
+            places,
+            ciphers,
+            versions,
+            stretches,
+            checksums: sums,
+            lengths,
+            methods,
+        };
         Some(Self { at, ..self })
     }
 
@@ -200,6 +214,7 @@ pub(super) struct Parsed {
     base: Flat,
     base_segment: u32,
     base_cipher: u32,
+    base_version: u32,
 }
 
 /// A page that was looked at: its head is in order, its fields are checked as they are taken.
@@ -234,6 +249,7 @@ impl Parsed {
             grain_bits: head.grain_bits,
             shift: head.shift,
             cipher_bits: encodings.map_or(0, |e| e.cipher_bits),
+            version_bits: encodings.map_or(0, |e| e.version_bits),
             length_bits: encodings.map_or(0, |e| e.length_bits),
             method_bits: encodings.map_or(0, |e| e.method_bits),
             at: Offsets::default(),
@@ -253,21 +269,31 @@ impl Parsed {
         let block = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
         let base = super::flat::flat(View::new(head.base_view.get()), block);
         let base_cipher = encodings.map_or(0, |e| e.base_cipher.get());
-        Ok(Self { shape, base, base_segment: head.base_segment.get(), base_cipher })
+        let base_version = encodings.map_or(0, |e| e.base_version.get());
+        let base_segment = head.base_segment.get();
+        Ok(Self { shape, base, base_segment, base_cipher, base_version })
     }
 
     fn encodings(head: &Head, bytes: &[u8; BLOCK], kind: Kind) -> Result<Option<Encodings>, Bad> {
         if (head.encodings, head.reserved) == (0, 0) {
             return Ok(None);
         }
-        // What names pages has plain ones.
-        if (head.encodings, head.reserved) != (1, 0) || kind != Kind::Leaf {
+        let leads = matches!(kind, Kind::Leaf | Kind::Index);
+        if (head.encodings, head.reserved) != (1, 0) || !leads {
             return Err(Bad::Field("encodings of a page"));
         }
         let rest = bytes.get(HEAD..).unwrap_or_default();
         let (more, _) = Encodings::read_from_prefix(rest).map_err(|_| Bad::Field("length"))?;
-        if (more.epoch_bits, more.base_epoch.get()) != (0, 0) {
-            return Err(Bad::Field("epochs, of a later version,"));
+        // What names pages has plain ones.
+        let plain = (more.length_bits, more.method_bits, more.cipher_bits, more.base_cipher.get());
+        if kind != Kind::Leaf && plain != (0, 0, 0, 0) {
+            return Err(Bad::Field("encodings of a page"));
+        }
+        if u32::from(more.version_bits) > Version::BITS
+            || more.base_version > Version::LAST.get()
+            || more.reserved != 0
+        {
+            return Err(Bad::Field("versions of a page"));
         }
         let lengths = matches!(u32::from(more.length_bits), 0 | LENGTH_BITS);
         let narrow = u32::from(more.method_bits) <= METHOD_BITS
@@ -333,6 +359,44 @@ impl<'a> Page<'a> {
             }
         }
         low.checked_sub(1)
+    }
+
+    /// Whether an item may have another version than the first. If none has, there is one for each block.
+    pub const fn has_versions(&self) -> bool {
+        self.parsed.shape.version_bits > 0 || self.parsed.base_version > 0
+    }
+
+    /// Since when item `i` is what it is; beyond the last version where its field makes no sense.
+    fn raw_version(&self, i: usize) -> u32 {
+        let Shape { version_bits, at, .. } = self.parsed.shape;
+        self.parsed.base_version + low32(bits::get(self.bytes, at.versions, i, version_bits))
+    }
+
+    /// The version of item `i`.
+    ///
+    /// # Errors
+    /// When its field makes no sense.
+    pub fn version(&self, i: usize) -> Result<Version, Bad> {
+        if !self.has_versions() {
+            return Ok(Version::FIRST);
+        }
+        Version::new(self.raw_version(i)).ok_or(Bad::Field("version"))
+    }
+
+    /// Of the items over the blocks of item `last`, of which it is the oldest, the newest that is not newer than `as_of`.
+    pub fn version_of(&self, last: usize, as_of: Version) -> Option<usize> {
+        let start = self.start(last);
+        let newer = |i: usize| self.start(i) < start || self.raw_version(i) > as_of.get();
+        let (mut low, mut high) = (0, last + 1);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if newer(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        (low <= last).then_some(low)
     }
 
     /// The number of item `i`'s first checksum.

@@ -3,9 +3,10 @@
 use super::flat::{END, Flat, Item, low64};
 use super::limits::{READ_AHEAD, SOURCE_TABLES};
 use super::page::{Kind, Page, Parsed};
+use super::stack::{Layer, STACK_BLOCKS};
 use super::table::{Level, Table};
 use super::{Pages, corrupt};
-use crate::address::{BLOCK, BLOCK_GRAINS, Entry};
+use crate::address::{BLOCK, BLOCK_GRAINS, Entry, Version};
 use crate::error::Result;
 use crate::format::Bad;
 use std::rc::Rc;
@@ -27,10 +28,21 @@ pub(super) struct Source {
     pages: usize,
     parsed: Option<Parsed>,
     next_item: usize,
+    /// The one taken last.
+    item: usize,
     /// What is before it was taken; the table's own trim at its opening.
     low: Flat,
     current: Option<Item>,
+    version: Version,
     checksum: usize,
+    /// The page being read is of items without older ones.
+    is_plain: bool,
+    /// All layers of the current item, if it has more than one.
+    layers: Vec<Layer>,
+    /// The stack that is being gathered from more than one leaf.
+    gathering: Option<Item>,
+    /// Whether each leaf goes on with the stack of the one before, once one does.
+    goes_on: Vec<bool>,
     /// The index page in memory is that of the table it would open next.
     has_index: bool,
     reads: usize,
@@ -53,9 +65,15 @@ impl Source {
             pages: 0,
             parsed: None,
             next_item: 0,
+            item: 0,
             low: 0,
             current: None,
+            version: Version::FIRST,
             checksum: 0,
+            is_plain: false,
+            layers: Vec::new(),
+            gathering: None,
+            goes_on: Vec::new(),
             has_index: false,
             reads: 0,
         }
@@ -77,9 +95,35 @@ impl Source {
         self.reads
     }
 
-    /// The item it stands at.
+    /// The item it stands at, of the newest version there.
     pub const fn current(&self) -> Option<&Item> {
         self.current.as_ref()
+    }
+
+    /// Whether it has older versions as well.
+    pub const fn is_stack(&self) -> bool {
+        !self.layers.is_empty()
+    }
+
+    /// Whether the tables have versions.
+    pub fn has_versions(&self) -> bool {
+        self.tables.iter().any(|table| table.has_versions)
+    }
+
+    /// All versions of the first `blocks` blocks of the current item, the newest first, as those of input `source`.
+    pub fn gather(&self, source: usize, blocks: u64, out: &mut Vec<Layer>) {
+        let Some(item) = &self.current else { return };
+        if !self.is_stack() {
+            let mut crcs = Vec::new();
+            if item.place.has_contents() {
+                self.checksums(usize64(blocks), &mut crcs);
+            }
+            out.push(Layer { source, version: self.version, place: item.place, crcs });
+        }
+        out.extend(self.layers.iter().map(|layer| {
+            let crcs = layer.crcs.get(..usize64(blocks)).unwrap_or_default().to_vec();
+            Layer { source, crcs, ..*layer }
+        }));
     }
 
     /// The table it would open next, when it stands at none.
@@ -118,9 +162,10 @@ impl Source {
         self.skip_table();
         self.low = table.low;
         self.leaves.clear();
-        let before = leaves_before(&self.index, table.low, &mut self.leaves);
+        let before = leaves_before(&self.index, table.low, &mut self.leaves, &mut self.goes_on);
         self.next_leaf = before.map_err(|bad| corrupt(index.location, bad))?;
         (self.page, self.pages, self.next_item, self.parsed) = (0, 0, 0, None);
+        self.gathering = None;
         self.advance(pages).await
     }
 
@@ -157,10 +202,12 @@ impl Source {
         let Some(item) = self.current else { return Ok(true) };
         if to < item.end() {
             if to > item.start {
+                let skipped = low64(to - item.start);
                 self.current = Some(item.from(to));
                 if item.place.has_contents() {
-                    self.checksum += usize64(low64(to - item.start));
+                    self.checksum += usize64(skipped);
                 }
+                self.layers.iter_mut().for_each(|layer| layer.skip(skipped));
             }
             return Ok(true);
         }
@@ -173,6 +220,7 @@ impl Source {
         while !self.next_ahead()? {
             if !self.read_ahead(pages).await? {
                 self.current = None;
+                self.layers.clear();
                 return Ok(());
             }
         }
@@ -183,10 +231,18 @@ impl Source {
     fn next_ahead(&mut self) -> Result<bool> {
         while self.page < self.pages {
             match self.next_in_page() {
-                Ok(Some((item, checksum))) => {
+                Ok(Some((item, checksum))) if self.is_plain => {
                     (self.current, self.checksum) = (Some(item), checksum);
                     return Ok(true);
                 }
+                Ok(Some((item, checksum))) => match self.stand(item, checksum) {
+                    Ok(None) => {}
+                    Ok(item) => {
+                        self.current = item;
+                        return Ok(true);
+                    }
+                    Err(bad) => return Err(corrupt(self.place().location, bad)),
+                },
                 Ok(None) => (self.page, self.next_item, self.parsed) = (self.page + 1, 0, None),
                 Err(bad) => return Err(corrupt(self.place().location, bad)),
             }
@@ -198,7 +254,17 @@ impl Source {
         let Some(bytes) = self.ahead[self.page * BLOCK..].first_chunk() else { return Ok(None) };
         let parsed = match self.parsed {
             Some(parsed) => parsed,
-            None => *self.parsed.insert(Parsed::of(bytes, Kind::Leaf)?),
+            None => {
+                let parsed = *self.parsed.insert(Parsed::of(bytes, Kind::Leaf)?);
+                // An item has something older behind it only if the page has versions; it may end a stack, though.
+                let has_versions = Page::parsed(bytes, parsed).has_versions();
+                self.is_plain = !has_versions && self.gathering.is_none();
+                if self.is_plain {
+                    self.version = Version::FIRST;
+                    self.layers.clear();
+                }
+                parsed
+            }
         };
         let page = Page::parsed(bytes, parsed);
         while self.next_item < page.len() {
@@ -208,6 +274,7 @@ impl Source {
                 continue;
             }
             let (item, checksum) = page.part(&run, run.start.max(self.low))?;
+            self.item = self.next_item;
             // The rest of it is encoded in another way.
             self.next_item += usize::from(item.end() == run.end());
             return Ok(Some((item, checksum)));
@@ -215,9 +282,62 @@ impl Source {
         Ok(None)
     }
 
+    /// Stands at an item of the page, or takes it to the stack that is being gathered: `None` as long as that goes on.
+    fn stand(&mut self, item: Item, checksum: usize) -> std::result::Result<Option<Item>, Bad> {
+        let bytes = self.ahead[self.page * BLOCK..].first_chunk().ok_or(Bad::Field("length"))?;
+        let page = Page::parsed(bytes, self.parsed.ok_or(Bad::Field("length"))?);
+        let i = self.item;
+        let (run, version) = (page.run(i)?, page.version(i)?);
+        // Nothing is older than the first.
+        let has_older = version > Version::FIRST
+            && if i + 1 < page.len() {
+                page.start(i + 1) == run.start
+            } else {
+                let leaf = self.next_leaf - self.pages + self.page;
+                self.goes_on.get(leaf + 1).is_some_and(|goes_on| *goes_on)
+            };
+        if has_older && (item.end() != run.end() || run.blocks > STACK_BLOCKS) {
+            return Err(Bad::Field("blocks of a stack"));
+        }
+        if self.gathering.is_none() && !has_older {
+            (self.version, self.checksum) = (version, checksum);
+            self.layers.clear();
+            return Ok(Some(item));
+        }
+        let mut crcs = Vec::new();
+        if item.place.has_contents() {
+            crcs.extend((0..item.count()).map(|n| page.checksum(checksum + n)));
+        }
+        let newest = match self.gathering {
+            None => {
+                self.layers.clear();
+                self.version = version;
+                item
+            }
+            Some(newest) => {
+                let last = self.layers.last().map_or(Version::LAST, |layer| layer.version);
+                let same = (item.start, item.blocks) == (newest.start, newest.blocks);
+                if !same || version >= last {
+                    return Err(Bad::Field("order of versions"));
+                }
+                newest
+            }
+        };
+        self.layers.push(Layer { source: 0, version, place: item.place, crcs });
+        self.gathering = has_older.then_some(newest);
+        Ok((!has_older).then_some(newest))
+    }
+
     /// Reads the next leaves that lie side by side. `false` when the table has no more.
     async fn read_ahead<P: Pages>(&mut self, pages: &P) -> Result<bool> {
-        let Some(&first) = self.leaves.get(self.next_leaf) else { return Ok(false) };
+        let Some(&first) = self.leaves.get(self.next_leaf) else {
+            return match (self.gathering, self.leaves.last()) {
+                (Some(_), Some(leaf)) => {
+                    Err(corrupt(leaf.location, Bad::Field("stack without an end")))
+                }
+                _ => Ok(false),
+            };
+        };
         let mut crcs = [0; READ_AHEAD];
         let mut count = 0;
         let adjacent = |n: usize, e: &Entry| {
@@ -240,17 +360,36 @@ impl Source {
     }
 }
 
-/// Gathers the leaves an index page names; tells how many of them only speak of what is before `low`.
+/// Gathers the leaves an index page names, and which of them go on with a stack, if any; tells how many of them only
+/// speak of what is before `low`.
 fn leaves_before(
     bytes: &[u8; BLOCK],
     low: Flat,
     out: &mut Vec<Entry>,
+    goes_on: &mut Vec<bool>,
 ) -> std::result::Result<usize, Bad> {
     named(bytes, Kind::Index, out)?;
+    goes_on.clear();
     let page = Page::parse(bytes, Kind::Index)?;
     // An item's checksums are numbered like its leaves: one each.
     let before = |i| page.run(i).and_then(|run| page.part(&run, run.start)).map(|(_, n)| n);
-    page.floor(low).map_or(Ok(0), before)
+    let mut floor = page.floor(low);
+    if page.has_versions() {
+        goes_on.resize(out.len(), false);
+        for i in 0..page.len() {
+            if page.version(i)? > Version::FIRST {
+                *goes_on.get_mut(before(i)?).ok_or(Bad::Field("leaf"))? = true;
+            }
+        }
+        // A stack begins in the leaf before the first that goes on with it.
+        while let Some(i) = floor
+            && page.version(i)? > Version::FIRST
+        {
+            floor = i.checked_sub(1);
+        }
+    }
+    let Some(floor) = floor else { return Ok(0) };
+    before(floor)
 }
 
 /// All that an index or filter directory page names.

@@ -30,6 +30,9 @@ pub(super) struct State {
     pub sweeping: usize,
     /// How many want everything merged into the last level, due or not.
     pub compacting: u32,
+    /// How many want what no snapshot sees given up, and the tables that may have it: those older than this one.
+    pub pruning: u32,
+    pub prune_before: u64,
     pub filter_bytes: usize,
     /// Some tables have filters that were not loaded yet.
     pub filters_missing: bool,
@@ -52,6 +55,8 @@ impl State {
             cursors: [0; LEVELS],
             sweeping: 0,
             compacting: 0,
+            pruning: 0,
+            prune_before: 0,
             filter_bytes: 0,
             filters_missing: false,
             filters_dropped: false,
@@ -86,7 +91,7 @@ impl State {
     /// Whether `entries` more stay within what the memtable holds with full chunks. Whatever fitted
     /// [`memtable_room`](Self::memtable_room) does.
     pub fn takes(&self, entries: usize) -> bool {
-        self.active.used() + entries <= self.limits.memtable_chunks() * 2 * CHUNK_ENTRIES
+        self.active.taken() + entries <= self.limits.memtable_chunks() * 2 * CHUNK_ENTRIES
     }
 
     /// Whether there are so many runs that a flush must help merging before it adds one.

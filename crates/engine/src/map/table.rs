@@ -28,6 +28,9 @@ pub(super) struct Table {
     /// The page of its long stretches without contents, when filters do not speak of them.
     pub holes: Option<Entry>,
     pub segments: Vec<SegmentId>,
+    /// Whether some item has another version than the first, and some blocks have several.
+    pub has_versions: bool,
+    pub has_stacks: bool,
     /// In memory, when it was loaded and there is room.
     pub filter: Option<Rc<Filter>>,
 }

@@ -4,10 +4,11 @@ mod count;
 mod encodings;
 mod hostile;
 mod model;
+mod versions;
 
 use super::*;
 use crate::address::SegmentId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stdx::num::{low32, u64_of};
 
 /// Pages in memory, each superseded location counted.
@@ -20,6 +21,8 @@ pub(super) struct Memory {
     pub trusting: Cell<bool>,
     pub fail_in: Cell<Option<u32>>,
     pub superseded: RefCell<BTreeMap<Location, u32>>,
+    /// Of each view, the last versions that its snapshots see.
+    pub snapshots: RefCell<BTreeMap<View, BTreeSet<u32>>>,
     pub reads: Cell<usize>,
 }
 
@@ -63,6 +66,18 @@ impl Pages for Rc<Memory> {
             *self.superseded.borrow_mut().entry(at).or_default() += 1;
         }
     }
+
+    fn has_versions(&self, view: View) -> bool {
+        self.snapshots.borrow().get(&view).is_some_and(|versions| !versions.is_empty())
+    }
+
+    fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool {
+        let snapshots = self.snapshots.borrow();
+        let sees = |versions: &BTreeSet<u32>| {
+            versions.range(written.get()..replaced.get()).next().is_some()
+        };
+        snapshots.get(&view).is_some_and(sees)
+    }
 }
 
 pub(super) fn user(n: u64) -> Location {
@@ -100,7 +115,13 @@ fn what_is_inserted_is_found_before_and_after_flush_and_open() {
     let view = View::new(3);
     for n in 0..3000u64 {
         now(map.reserve(1)).unwrap();
-        map.insert(Key::new(view, n * 7), user(n), Encoding::PLAIN, &[low32(n) ^ 0x55]);
+        map.insert(
+            Key::new(view, n * 7),
+            Version::FIRST,
+            user(n),
+            Encoding::PLAIN,
+            &[low32(n) ^ 0x55],
+        );
     }
     let mut out = Extents::default();
     let check = |map: &Map<Rc<Memory>>, out: &mut Extents| {
@@ -129,11 +150,11 @@ fn what_ends_with_a_view_is_not_continued_in_the_next() {
     let pages = Rc::new(Memory::default());
     let map = Map::new(Rc::clone(&pages), small());
     let all = 1 << crate::address::BLOCK_BITS;
-    map.insert_hole(View::new(1), 0, all);
-    map.insert_hole(View::new(2), 0, all);
+    map.insert_hole(View::new(1), Version::FIRST, 0, all);
+    map.insert_hole(View::new(2), Version::FIRST, 0, all);
     let encoding = Encoding::PLAIN;
-    map.insert(Key::new(View::new(3), all - 1), user(0), encoding, &[7]);
-    map.insert(Key::new(View::new(4), 0), user(1), encoding, &[8]);
+    map.insert(Key::new(View::new(3), all - 1), Version::FIRST, user(0), encoding, &[7]);
+    map.insert(Key::new(View::new(4), 0), Version::FIRST, user(1), encoding, &[8]);
     now(map.flush()).unwrap();
     let map = Map::open(&map.manifest(), Rc::clone(&pages), small()).unwrap();
     let mut out = Extents::default();
@@ -156,7 +177,13 @@ fn every_place_is_told_once_that_will_be_reported_whatever_is_inserted_meanwhile
     let view = View::new(3);
     let insert = |n: u64, place: u64| {
         now(map.reserve(1)).unwrap();
-        map.insert(Key::new(view, n * 3), user(place), Encoding::PLAIN, &[low32(place)]);
+        map.insert(
+            Key::new(view, n * 3),
+            Version::FIRST,
+            user(place),
+            Encoding::PLAIN,
+            &[low32(place)],
+        );
     };
     let all = || {
         let (mut found, mut learnt) = (BTreeMap::new(), 0);

@@ -5,9 +5,10 @@ use super::filter::{self, Filter, LONG_HOLE, LONG_HOLES, Scratch, Width};
 use super::flat::{END, Flat, Item, Place};
 use super::limits::{TABLE_KEYS, TABLE_SEGMENTS};
 use super::page::{self, Kind};
+use super::stack::Stack;
 use super::table::Table;
-use crate::address::{BLOCK, Encoding, Entry, Location, SegmentId};
-use crate::error::Result;
+use crate::address::{BLOCK, Encoding, Entry, Location, SegmentId, Version};
+use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
 use stdx::num::{u32_of, u64_of, usize64};
@@ -42,6 +43,8 @@ pub(super) struct Writer {
     blocks: u64,
     low: Flat,
     high: Flat,
+    has_versions: bool,
+    has_stacks: bool,
     appended: Rc<RefCell<Vec<Location>>>,
     /// Pages listed there before this table began.
     mark: usize,
@@ -66,6 +69,8 @@ impl Writer {
             blocks: 0,
             low: END,
             high: 0,
+            has_versions: false,
+            has_stacks: false,
             appended,
             mark: 0,
         }
@@ -81,6 +86,7 @@ impl Writer {
         self.segments.clear();
         self.width = width;
         (self.leaves, self.blocks, self.low, self.high) = (0, 0, END, 0);
+        (self.has_versions, self.has_stacks) = (false, false);
         self.mark = self.appended.borrow().len();
     }
 
@@ -95,7 +101,7 @@ impl Writer {
 
     /// [`push`](Self::push), when the leaf takes all of the item; `None` when it is to be called.
     pub fn push_now(&mut self, item: &Item, checksums: &[u32]) -> Option<Pushed> {
-        self.leaf.push_whole(item, checksums).then_some(Pushed::Whole(None))
+        self.leaf.push_whole(item, Version::FIRST, checksums).then_some(Pushed::Whole(None))
     }
 
     /// Adds an item after all others. When the table is full it is to be ended, and what lies from
@@ -104,12 +110,13 @@ impl Writer {
         &mut self,
         pages: &P,
         item: &Item,
+        version: Version,
         checksums: &[u32],
     ) -> Result<Pushed> {
         let (mut item, mut checksums) = (*item, checksums);
         let mut began = None;
         loop {
-            let taken = self.leaf.push(&item, checksums);
+            let taken = self.leaf.push(&item, version, checksums);
             if taken == item.blocks {
                 return Ok(Pushed::Whole(began));
             }
@@ -127,6 +134,65 @@ impl Writer {
         }
     }
 
+    /// Adds a stack after all others, whole or not at all. What does not fit the leaf begins the next; what no leaf holds
+    /// has leaves of its own, so that a lookup reads one of them.
+    pub async fn push_stack<P: Pages>(&mut self, pages: &P, stack: &Stack) -> Result<Pushed> {
+        if self.leaf.push_stack(stack) {
+            return Ok(Pushed::Whole(None));
+        }
+        if let Some(from) = self.end_leaf(pages).await? {
+            return Ok(Pushed::Full(from));
+        }
+        if self.is_full() {
+            return Ok(Pushed::Full(stack.start));
+        }
+        if self.leaf.push_stack(stack) || self.spread(pages, stack).await? {
+            return Ok(Pushed::Whole(Some(stack.start)));
+        }
+        Ok(Pushed::Full(stack.start))
+    }
+
+    /// Writes leaves that have nothing but this stack; `false` when the table cannot name them all.
+    async fn spread<P: Pages>(&mut self, pages: &P, stack: &Stack) -> Result<bool> {
+        let (index, leaves, segments) = (self.index.mark(), self.leaves, self.segments.len());
+        let first = self.appended.borrow().len();
+        let mut before = Version::FIRST;
+        let mut named = true;
+        let mut layers = stack.layers.iter().peekable();
+        while named && layers.peek().is_some() {
+            let mut last = before;
+            while let Some(layer) = layers.next_if(|layer| self.leaf.push_layer(stack, layer)) {
+                last = layer.version;
+            }
+            if self.leaf.is_empty() {
+                return Err(Error::new(
+                    crate::error::Kind::Invalid,
+                    "a block too large for a page",
+                ));
+            }
+            named = self.name_leaf(pages, before, leaves == 0).await?;
+            self.leaf.clear();
+            before = last;
+        }
+        if named {
+            (self.has_versions, self.has_stacks) = (true, true);
+            let place = stack.layers[0].place;
+            self.account_for(&Item { start: stack.start, blocks: stack.blocks, place });
+            return Ok(true);
+        }
+        if leaves == 0 {
+            let what = format!("{} versions, more than a table names", stack.layers.len());
+            return Err(Error::new(crate::error::Kind::Invalid, what));
+        }
+        for location in self.appended.borrow_mut().drain(first..) {
+            pages.superseded(location, Encoding::PLAIN, 1);
+        }
+        self.index.go_back(index);
+        self.leaves = leaves;
+        self.segments.truncate(segments);
+        Ok(false)
+    }
+
     fn is_full(&self) -> bool {
         let filtered = self.width.is_some()
             && (self.keys >= TABLE_KEYS || self.long_holes.len() >= LONG_HOLES / 2);
@@ -138,25 +204,41 @@ impl Writer {
     async fn end_leaf<P: Pages>(&mut self, pages: &P) -> Result<Option<Flat>> {
         let Some(first) = self.leaf.items().first() else { return Ok(None) };
         let start = first.start;
+        if !self.name_leaf(pages, Version::FIRST, false).await? {
+            self.leaf.clear();
+            return Ok(Some(start));
+        }
+        self.account();
+        self.leaf.clear();
+        Ok(None)
+    }
+
+    /// Writes the leaf and has the table name it, with the version `before` it if it goes on with a stack; `false` when
+    /// it cannot. In any number of segments if `anywhere`.
+    async fn name_leaf<P: Pages>(
+        &mut self,
+        pages: &P,
+        before: Version,
+        anywhere: bool,
+    ) -> Result<bool> {
+        let Some(first) = self.leaf.items().first() else { return Ok(true) };
+        let start = first.start;
         self.leaf.encode(Kind::Leaf, &mut self.buffer);
         let entry = self.append(pages).await?;
         let segment = entry.location.segment();
         let known = self.segments.contains(&segment);
-        let many = !known && self.segments.len() >= TABLE_SEGMENTS;
+        let many = !known && self.segments.len() >= TABLE_SEGMENTS && !anywhere;
         let named = Item { start, blocks: 1, place: Place::At(entry.location, Encoding::PLAIN) };
-        if many || self.holes_overflow() || self.index.push(&named, &[entry.crc]) == 0 {
+        if many || self.holes_overflow() || self.index.push(&named, before, &[entry.crc]) == 0 {
             self.appended.borrow_mut().pop();
             pages.superseded(entry.location, Encoding::PLAIN, 1);
-            self.leaf.clear();
-            return Ok(Some(start));
+            return Ok(false);
         }
         if !known {
             self.segments.push(segment);
         }
         self.leaves += 1;
-        self.account();
-        self.leaf.clear();
-        Ok(None)
+        Ok(true)
     }
 
     /// Whether this leaf's long stretches without contents are too many for the table.
@@ -169,23 +251,35 @@ impl Writer {
 
     /// Takes the leaf's items into what the table knows of itself.
     fn account(&mut self) {
-        for item in self.leaf.items() {
-            self.low = self.low.min(item.start);
-            self.high = item.end();
-            if item.place != Place::Hole {
-                self.blocks += item.blocks;
+        self.has_versions |= self.leaf.has_versions();
+        self.has_stacks |= self.leaf.has_stacks();
+        let mut last = END;
+        for n in 0..self.leaf.items().len() {
+            let item = self.leaf.items()[n];
+            // Of a stack the newest counts.
+            if item.start != last {
+                self.account_for(&item);
             }
-            if self.width.is_none() {
-                continue;
-            }
-            if !item.place.has_contents() && item.blocks >= LONG_HOLE {
-                self.long_holes.push((item.start, item.end()));
-            } else {
-                for n in 0..item.blocks {
-                    let hash = filter::hash(item.start + Flat::from(n));
-                    self.hashes[filter::page_of(hash, BUCKETS)].push(hash);
-                    self.keys += 1;
-                }
+            last = item.start;
+        }
+    }
+
+    fn account_for(&mut self, item: &Item) {
+        self.low = self.low.min(item.start);
+        self.high = item.end();
+        if item.place != Place::Hole {
+            self.blocks += item.blocks;
+        }
+        if self.width.is_none() {
+            return;
+        }
+        if !item.place.has_contents() && item.blocks >= LONG_HOLE {
+            self.long_holes.push((item.start, item.end()));
+        } else {
+            for n in 0..item.blocks {
+                let hash = filter::hash(item.start + Flat::from(n));
+                self.hashes[filter::page_of(hash, BUCKETS)].push(hash);
+                self.keys += 1;
             }
         }
     }
@@ -225,6 +319,8 @@ impl Writer {
             filters,
             holes,
             segments,
+            has_versions: self.has_versions,
+            has_stacks: self.has_stacks,
             filter,
         };
         Ok((Some(table), rest))
@@ -253,7 +349,7 @@ impl Writer {
             let start = Flat::from(u64_of(number));
             let named =
                 Item { start, blocks: 1, place: Place::At(entry.location, Encoding::PLAIN) };
-            if directory.push(&named, &[entry.crc]) == 0 {
+            if directory.push(&named, Version::FIRST, &[entry.crc]) == 0 {
                 return Ok((None, None));
             }
             built.push(*self.buffer);
@@ -271,7 +367,7 @@ impl Writer {
         let mut builder = page::Builder::default();
         for &(start, end) in &self.long_holes {
             let blocks = super::flat::distance(start, end);
-            builder.push(&Item { start, blocks, place: Place::Hole }, &[]);
+            builder.push(&Item { start, blocks, place: Place::Hole }, Version::FIRST, &[]);
         }
         builder.encode(Kind::Holes, &mut self.buffer);
         Ok(Some(self.append(pages).await?))

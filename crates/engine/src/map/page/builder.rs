@@ -4,12 +4,13 @@ use super::{
     ENCODINGS, Encodings, FIELD_BITS, HEAD, Head, ITEMS_MAX, Kind, LENGTH_BITS, LOST, MAGIC,
     Offsets, Shape,
 };
-use crate::address::{BLOCK, BLOCK_GRAINS, Encoding};
+use crate::address::{BLOCK, BLOCK_GRAINS, Encoding, Version};
 use crate::map::bits;
 use crate::map::flat::{Flat, Item, Place, distance, end_of_view, unflat};
+use crate::map::stack::{Layer, Stack};
 use stdx::num::{low8, u64_of, usize64};
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U16, U32};
 
 /// What the shape of a page follows from.
 #[derive(Clone, Copy)]
@@ -29,6 +30,8 @@ struct Sums {
     method: u8,
     /// Lowest and highest key.
     ciphers: (u32, u32),
+    /// Lowest and highest version.
+    versions: (u32, u32),
 }
 
 impl Sums {
@@ -44,14 +47,17 @@ impl Sums {
         is_short: false,
         method: 0,
         ciphers: (u32::MAX, 0),
+        versions: (u32::MAX, 0),
     };
 
     /// Adds an item, `joined` when it lengthens the last one.
-    fn add(&mut self, item: &Item, blocks: usize, joined: bool) {
+    fn add(&mut self, item: &Item, version: Version, blocks: usize, joined: bool) {
         if !joined {
             if self.items == 0 {
                 self.first = item.start;
             }
+            let version = version.get();
+            self.versions = (self.versions.0.min(version), self.versions.1.max(version));
             self.items += 1;
             self.last = item.start;
         }
@@ -72,9 +78,9 @@ impl Sums {
         }
     }
 
-    /// Whether some contents are not stored as they are.
+    /// Whether some contents are not stored as they are, or not of the first version.
     const fn encodes(&self) -> bool {
-        self.is_short || self.ciphers.1 > 0
+        self.is_short || self.ciphers.1 > 0 || self.versions.1 > 0
     }
 
     /// Bytes that the page takes; `None` where a field would be too wide, or the page too long.
@@ -110,6 +116,7 @@ impl Sums {
             grain_bits,
             shift: low8(u64::from(shift)),
             cipher_bits: spread(self.ciphers),
+            version_bits: spread(self.versions),
             length_bits: if self.is_short { low8(u64::from(LENGTH_BITS)) } else { 0 },
             method_bits: bits::width(u64::from(self.method)),
             at: Offsets::default(),
@@ -119,7 +126,7 @@ impl Sums {
 }
 
 /// Gathers items, in ascending order and not overlapping, until a page is full. Those that continue each other, however
-/// they are encoded, become one.
+/// they are encoded, become one, unless they are of a stack.
 pub(in crate::map) struct Builder {
     /// The place of each is that of its first block.
     items: Vec<Item>,
@@ -128,6 +135,19 @@ pub(in crate::map) struct Builder {
     checksums: Vec<u32>,
     /// By checksum.
     encodings: Vec<Encoding>,
+    /// By item, once one is not the first.
+    versions: Vec<Version>,
+    /// The last item is of a stack.
+    stacked: bool,
+    sums: Sums,
+}
+
+/// How full a page was.
+pub(in crate::map) struct Mark {
+    items: usize,
+    checksums: usize,
+    grains: u64,
+    stacked: bool,
     sums: Sums,
 }
 
@@ -138,6 +158,8 @@ impl Default for Builder {
             grains: 0,
             checksums: Vec::with_capacity(ITEMS_MAX),
             encodings: Vec::new(),
+            versions: Vec::new(),
+            stacked: false,
             sums: Sums::EMPTY,
         }
     }
@@ -157,14 +179,34 @@ impl Builder {
         self.items.clear();
         self.checksums.clear();
         self.encodings.clear();
-        (self.grains, self.sums) = (0, Sums::EMPTY);
+        self.versions.clear();
+        (self.grains, self.stacked, self.sums) = (0, false, Sums::EMPTY);
+    }
+
+    /// Whether some item has another version than the first.
+    pub const fn has_versions(&self) -> bool {
+        self.sums.versions.1 > 0
+    }
+
+    /// Whether some blocks have several.
+    pub fn has_stacks(&self) -> bool {
+        self.has_versions() && self.items.windows(2).any(|two| two[0].start == two[1].start)
+    }
+
+    /// The version of the last item.
+    fn last_version(&self) -> Version {
+        self.versions.last().copied().unwrap_or(Version::FIRST)
     }
 
     /// Whether the last item goes on with this one.
-    fn joins(&self, item: &Item) -> bool {
+    fn joins(&self, item: &Item, version: Version) -> bool {
         let Some(last) = self.items.last() else { return false };
-        debug_assert!(last.end() <= item.start, "items ascend");
+        let goes_on = self.stacked || version > Version::FIRST;
+        debug_assert!(last.end() <= item.start || goes_on, "items ascend");
         if last.end() != item.start || item.start == end_of_view(last.start) {
+            return false;
+        }
+        if self.stacked || self.last_version() != version {
             return false;
         }
         match (last.place, item.place) {
@@ -177,9 +219,9 @@ impl Builder {
     }
 
     /// Counts so many of the item's blocks in, if they fit.
-    fn count_in(&mut self, item: &Item, blocks: usize, joined: bool) -> bool {
+    fn count_in(&mut self, item: &Item, version: Version, blocks: usize, joined: bool) -> bool {
         let before = self.sums;
-        self.sums.add(item, blocks, joined);
+        self.sums.add(item, version, blocks, joined);
         let fits = self.sums.bytes().is_some();
         if !fits {
             self.sums = before;
@@ -188,12 +230,12 @@ impl Builder {
     }
 
     /// Adds the item if all of it fits.
-    pub fn push_whole(&mut self, item: &Item, checksums: &[u32]) -> bool {
-        let joined = self.joins(item);
+    pub fn push_whole(&mut self, item: &Item, version: Version, checksums: &[u32]) -> bool {
+        let joined = self.joins(item, version);
         let blocks = if item.place.has_contents() { item.count() } else { 0 };
-        let fits = self.count_in(item, blocks, joined);
+        let fits = self.count_in(item, version, blocks, joined);
         if fits {
-            self.take(item, item.blocks, joined);
+            self.take(item, version, item.blocks, joined);
             self.keep(item, &checksums[..blocks]);
         }
         fits
@@ -201,27 +243,64 @@ impl Builder {
 
     /// Adds as many of the item's blocks as fit and tells how many those were: 0 when the page is
     /// full. A stretch without contents fits whole or not. `checksums` has one for each block of contents.
-    pub fn push(&mut self, item: &Item, checksums: &[u32]) -> u64 {
+    pub fn push(&mut self, item: &Item, version: Version, checksums: &[u32]) -> u64 {
         if !item.place.has_contents() {
-            return if self.push_whole(item, checksums) { item.blocks } else { 0 };
+            return if self.push_whole(item, version, checksums) { item.blocks } else { 0 };
         }
-        let joined = self.joins(item);
+        let joined = self.joins(item, version);
         let mut blocks = item.count();
-        if !self.count_in(item, blocks, joined) {
+        if !self.count_in(item, version, blocks, joined) {
             let mut one = self.sums;
-            one.add(item, 1, joined);
+            one.add(item, version, 1, joined);
             let Some(one) = one.bytes() else { return 0 };
             blocks = blocks.min(1 + (BLOCK - one) / 4);
-            while !self.count_in(item, blocks, joined) {
+            while !self.count_in(item, version, blocks, joined) {
                 blocks -= 1;
             }
         }
-        self.take(item, u64_of(blocks), joined);
+        self.take(item, version, u64_of(blocks), joined);
         self.keep(item, &checksums[..blocks]);
         u64_of(blocks)
     }
 
-    fn take(&mut self, item: &Item, blocks: u64, joined: bool) {
+    /// Adds one layer of a stack if it fits. Nothing goes on with it.
+    pub fn push_layer(&mut self, stack: &Stack, layer: &Layer) -> bool {
+        let item = Item { start: stack.start, blocks: stack.blocks, place: layer.place };
+        let fits = self.count_in(&item, layer.version, layer.crcs.len(), false);
+        if fits {
+            self.take(&item, layer.version, item.blocks, false);
+            self.keep(&item, &layer.crcs);
+            self.stacked = true;
+        }
+        fits
+    }
+
+    /// Adds a stack if all of it fits.
+    pub fn push_stack(&mut self, stack: &Stack) -> bool {
+        let mark = self.mark();
+        let fits = stack.layers.iter().all(|layer| self.push_layer(stack, layer));
+        if !fits {
+            self.go_back(mark);
+        }
+        fits
+    }
+
+    pub const fn mark(&self) -> Mark {
+        let (items, checksums) = (self.items.len(), self.checksums.len());
+        let Self { grains, stacked, sums, .. } = *self;
+        Mark { items, checksums, grains, stacked, sums }
+    }
+
+    /// Takes away what was added since, none of which lengthened what there was.
+    pub fn go_back(&mut self, mark: Mark) {
+        self.items.truncate(mark.items);
+        self.checksums.truncate(mark.checksums);
+        self.encodings.truncate(if mark.sums.is_short { mark.checksums } else { 0 });
+        self.versions.truncate(if mark.sums.versions.1 > 0 { mark.items } else { 0 });
+        (self.grains, self.stacked, self.sums) = (mark.grains, mark.stacked, mark.sums);
+    }
+
+    fn take(&mut self, item: &Item, version: Version, blocks: u64, joined: bool) {
         let grains = match item.place {
             Place::At(_, encoding) => blocks * u64::from(encoding.grains()),
             Place::Hole | Place::Lost => 0,
@@ -232,8 +311,13 @@ impl Builder {
                 self.grains += grains;
             }
             _ => {
+                if self.sums.versions.1 > 0 {
+                    // Those before were of the first.
+                    self.versions.resize(self.items.len(), Version::FIRST);
+                    self.versions.push(version);
+                }
                 self.items.push(Item { blocks, ..*item });
-                self.grains = grains;
+                (self.grains, self.stacked) = (grains, false);
             }
         }
     }
@@ -280,9 +364,14 @@ impl Builder {
                 length_bits: shape.length_bits,
                 method_bits: shape.method_bits,
                 cipher_bits: shape.cipher_bits,
-                epoch_bits: 0,
-                base_cipher: U32::new(self.sums.ciphers.0),
-                base_epoch: U64::new(0),
+                version_bits: shape.version_bits,
+                base_cipher: U32::new(if self.sums.ciphers.1 > 0 {
+                    self.sums.ciphers.0
+                } else {
+                    0
+                }),
+                base_version: U32::new(self.sums.versions.0),
+                reserved: U32::new(0),
             };
             out[HEAD..HEAD + ENCODINGS].copy_from_slice(encodings.as_bytes());
         }
@@ -315,6 +404,10 @@ impl Builder {
                 stretch - 1
             };
             bits::put(out, shape.at.places, i, shape.place_bits, field);
+        }
+        for (i, version) in self.versions.iter().enumerate() {
+            let version = u64::from(version.get() - self.sums.versions.0);
+            bits::put(out, shape.at.versions, i, shape.version_bits, version);
         }
         let at = usize::from(shape.at.checksums);
         for (chunk, crc) in out[at..].chunks_exact_mut(4).zip(&self.checksums) {

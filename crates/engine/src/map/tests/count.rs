@@ -23,6 +23,7 @@ fn level() -> Map<Rc<Memory>> {
         let place = (n * 7919) % 40_000;
         map.insert(
             Key::new(View::new(1 + low32(n / 20_000)), n % 20_000 * 3),
+            Version::FIRST,
             user(place),
             Encoding::PLAIN,
             &[1],
@@ -43,11 +44,11 @@ fn leaves_of_tables_that_speak_alone_are_not_read() {
     // All but the table that has the end of one volume and the beginning of the other.
     assert!(reads < usize::try_from(status.tables).unwrap() + 10, "{reads} of {status:?}");
     // One that something lies over is read.
-    map.insert_hole(View::new(2), 30_000, 3);
-    map.insert(Key::new(View::new(2), 30_001), user(50_000), Encoding::PLAIN, &[1]);
+    map.insert_hole(View::new(2), Version::FIRST, 30_000, 3);
+    map.insert(Key::new(View::new(2), 30_001), Version::FIRST, user(50_000), Encoding::PLAIN, &[1]);
     let (counts, more) = count(&map);
     assert_eq!(counts[&View::new(2)], 20_000);
-    map.insert_hole(View::new(2), 30_000, 2);
+    map.insert_hole(View::new(2), Version::FIRST, 30_000, 2);
     assert_eq!(count(&map).0[&View::new(2)], 19_999);
     assert!(reads < more && more < reads + 20, "{more}, {reads} before");
 }
@@ -56,7 +57,7 @@ fn leaves_of_tables_that_speak_alone_are_not_read() {
 fn what_is_a_hole_as_a_whole_is_not_read() {
     let map = level();
     let (_, reads) = count(&map);
-    map.insert_hole(View::new(1), 0, 1 << crate::address::BLOCK_BITS);
+    map.insert_hole(View::new(1), Version::FIRST, 0, 1 << crate::address::BLOCK_BITS);
     let (counts, fewer) = count(&map);
     assert_eq!(counts, BTreeMap::from([(View::new(2), 20_000)]));
     assert!(fewer < reads, "{fewer}, {reads} before");
@@ -92,11 +93,12 @@ fn tables_that_were_cut_count_for_what_is_left_of_them() {
             now(map.reserve(2)).unwrap();
             let (view, block) = (1 + low32(random.below(2)), random.below(60_000));
             if n % 20 == 0 {
-                map.insert_hole(View::new(view), block, 50);
+                map.insert_hole(View::new(view), Version::FIRST, block, 50);
                 model.retain(|at, ()| at.0 != view || !(block..block + 50).contains(&at.1));
             } else {
                 map.insert(
                     Key::new(View::new(view), block),
+                    Version::FIRST,
                     user(60_000 + round * 200 + n),
                     Encoding::PLAIN,
                     &[1],

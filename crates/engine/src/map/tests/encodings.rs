@@ -67,7 +67,7 @@ proptest! {
                 place: if hole { Place::Hole } else { Place::At(place, encoding) },
             };
             let crcs: Vec<u32> = (0..u32_of(usize64(blocks))).map(|n| seed ^ n).collect();
-            let taken = builder.push(&item, if hole { &[] } else { &crcs });
+            let taken = builder.push(&item, Version::FIRST, if hole { &[] } else { &crcs });
             for n in 0..taken {
                 let location = place.forward(low32(n) * encoding.grains());
                 let crc = crcs[usize64(n)];
@@ -97,7 +97,7 @@ fn page_with(
 ) -> Option<crate::format::Bad> {
     let mut builder = Builder::default();
     let place = Place::At(Location::new(SegmentId::new(3), 100), encoding);
-    builder.push(&Item { start: 7, blocks: 1, place }, &[1]);
+    builder.push(&Item { start: 7, blocks: 1, place }, Version::FIRST, &[1]);
     let mut page = [0; BLOCK];
     builder.encode(kind, &mut page);
     page[at] = byte;
@@ -117,8 +117,9 @@ fn what_a_later_version_may_add_to_a_page_is_refused_by_name() {
     assert_eq!(page_with(short, PageKind::Leaf, 4, 1), None);
     assert_eq!(refused(encrypted, 30, 2), "encodings of a page");
     assert_eq!(refused(encrypted, 31, 1), "encodings of a page");
-    assert_eq!(refused(encrypted, 32 + 3, 1), "epochs, of a later version,");
-    assert_eq!(refused(encrypted, 32 + 8, 1), "epochs, of a later version,");
+    assert_eq!(refused(encrypted, 32 + 3, 24), "versions of a page");
+    assert_eq!(refused(encrypted, 32 + 11, 1), "versions of a page");
+    assert_eq!(refused(encrypted, 32 + 12, 1), "versions of a page");
     assert_eq!(refused(encrypted, 32, 2), "width");
     // A method without a length.
     assert_eq!(refused(encrypted, 32 + 1, 2), "width");
@@ -135,7 +136,7 @@ fn taken(apart: u64, place: impl Fn(u64) -> Place) -> u64 {
     let mut builder = Builder::default();
     let pushed = (0..).take_while(|n| {
         let item = Item { start: Flat::from(n * apart), blocks: 1, place: place(*n) };
-        builder.push_whole(&item, &[low32(*n)])
+        builder.push_whole(&item, Version::FIRST, &[low32(*n)])
     });
     u64_of(pushed.count())
 }

@@ -5,6 +5,7 @@ use crate::map::filter;
 use crate::map::flat::{Item, Place};
 use crate::map::page::{Builder, Kind as PageKind, Page};
 use crate::map::source::named;
+use crate::map::stack::{Layer, Stack};
 use proptest::prelude::*;
 
 const KINDS: [PageKind; 4] = [PageKind::Leaf, PageKind::Index, PageKind::Filters, PageKind::Holes];
@@ -18,6 +19,8 @@ fn explore(bytes: &[u8; BLOCK], at: u128) {
         let _ = page.floor(at);
         for i in 0..page.len() {
             let _ = page.start(i);
+            let _ = page.version(i);
+            let _ = page.version_of(i, Version::new(3).unwrap()).map(|i| page.run(i));
             let Ok(run) = page.run(i) else { continue };
             let mut at = run.start;
             while let Ok((item, checksum)) = page.part(&run, at) {
@@ -50,7 +53,16 @@ fn good_page(kind: PageKind) -> [u8; BLOCK] {
             _ => Place::At(user(n * 37 % 5000), encoding(n)),
         };
         let item = Item { start: u128::from(n * 50) + (9 << 40), blocks: 1 + n % 9, place };
-        builder.push(&item, &[7; 16][..stdx::num::usize64(item.blocks)]);
+        builder.push(&item, Version::FIRST, &[7; 16][..stdx::num::usize64(item.blocks)]);
+        if kind == PageKind::Leaf && n % 20 == 7 {
+            let layer = |since| {
+                let version = Version::new(since).unwrap();
+                let place = Place::At(user(u64::from(since) * 90), encoding(n));
+                Layer { source: 0, version, place, crcs: vec![since; 3] }
+            };
+            let layers = vec![layer(9), layer(5), layer(0)];
+            builder.push_stack(&Stack { start: item.start + 20, blocks: 3, layers });
+        }
     }
     let mut page = [0; BLOCK];
     builder.encode(kind, &mut page);
@@ -70,6 +82,41 @@ proptest! {
             page[at] = byte;
         }
         explore(&page, u128::from(seed) << 8);
+    }
+
+    #[test]
+    fn damaged_pages_of_versions_are_survived(
+        hits in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0usize..200, any::<u8>()),
+            1..20,
+        ),
+        far in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0..BLOCK, any::<u8>()),
+            0..20,
+        ),
+    ) {
+        let map = map_of_versions();
+        let pages = Rc::clone(map.pages());
+        let places: Vec<_> = pages.pages.borrow().keys().copied().collect();
+        for (which, at, byte) in hits.into_iter().filter(|(_, at, _)| *at >= 6).chain(far) {
+            pages.pages.borrow_mut().get_mut(which.get(&places)).unwrap()[at] ^= byte;
+        }
+        pages.trusting.set(true);
+        let map = Map::open(&map.manifest(), pages, small()).unwrap();
+        let view = View::new(1);
+        for as_of in [0, 3, 600].map(|n| Version::new(n).unwrap()).into_iter().chain([Version::LAST]) {
+            for first in (0..400).step_by(20) {
+                let _ = now(map.lookup_as_of(view, as_of, first, 20, &mut Extents::default()));
+            }
+        }
+        let _ = now(map.places(|_, _, _| ()));
+        let _ = now(map.scan(Key::new(view, 0), None, |_, _, _| true));
+        let range = Key::new(view, 0)..Key::new(View::SHARED, 0);
+        let _ = now(map.count(range, &[], 1000, || false, |_, _| ()));
+        now(map.check(&mut |_| ()));
+        let _ = now(map.walk(|_, _| ()));
+        let _ = now(map.prune());
+        let _ = now(map.compact());
     }
 
     #[test]
@@ -99,12 +146,35 @@ proptest! {
     }
 }
 
+/// Stacks among other blocks, and one over several leaves.
+fn map_of_versions() -> Map<Rc<Memory>> {
+    let map = Map::new(Rc::new(Memory::default()), MapLimits { memtable: 1 << 20, ..small() });
+    let view = View::new(1);
+    map.pages().snapshots.borrow_mut().entry(view).or_default().extend(0..1210);
+    for n in 0..3000_u64 {
+        let (block, since) = if n < 1200 { (77, n) } else { (n * 13 % 400, 1200 + n / 500) };
+        let since = Version::new(low32(since)).unwrap();
+        map.insert(Key::new(view, block), since, user(n), super::encodings::some(n / 700), &[1]);
+        if n % 300 == 0 {
+            map.insert_hole(view, since, n % 400, 30);
+        }
+    }
+    now(map.flush()).unwrap();
+    map
+}
+
 fn some_map() -> Map<Rc<Memory>> {
     let map = Map::new(Rc::new(Memory::default()), small());
     for n in 0..2000u64 {
-        map.insert(Key::new(View::new(1), n * 3), user(n), super::encodings::some(n / 700), &[1]);
+        map.insert(
+            Key::new(View::new(1), n * 3),
+            Version::FIRST,
+            user(n),
+            super::encodings::some(n / 700),
+            &[1],
+        );
     }
-    map.insert_hole(View::new(2), 0, 1 << 30);
+    map.insert_hole(View::new(2), Version::FIRST, 0, 1 << 30);
     now(map.flush()).unwrap();
     map
 }
@@ -117,6 +187,10 @@ fn a_table_with_flags_of_a_later_version_is_refused_by_name() {
     crate::format::seal(&mut manifest, *b"FLmapset");
     let refused = Map::open(&manifest, Rc::clone(map.pages()), small()).err().unwrap();
     assert!(refused.to_string().contains("flags of a table, of a later version"), "{refused}");
+    // Stacks, but no versions.
+    manifest[40 + 92] = 4;
+    crate::format::seal(&mut manifest, *b"FLmapset");
+    assert!(Map::open(&manifest, Rc::clone(map.pages()), small()).is_err());
 }
 
 #[test]

@@ -266,7 +266,13 @@ fn what_this_version_cannot_decode_is_refused_by_name_and_stays() {
                 let encoding = Encoding::new(grains, method, key).unwrap();
                 let key = Key::new(view, block);
                 let location = lies_at(&shard, view, block).await;
-                shard.base.map.insert(key, location, encoding, &[1]);
+                shard.base.map.insert(
+                    key,
+                    crate::address::Version::FIRST,
+                    location,
+                    encoding,
+                    &[1],
+                );
             }
             let refused = shard.reclaim.empty(at.segment()).await.unwrap_err();
             assert!(refused.to_string().contains("this version does not read"), "{refused}");

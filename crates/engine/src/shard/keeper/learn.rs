@@ -9,7 +9,7 @@ use reactor::turns::give_way;
 use stdx::num::{low32, u32_of, usize32};
 
 use super::MapKeeper;
-use crate::address::{Encoding, Key, Location, SharedBlockId, Stored};
+use crate::address::{Encoding, Key, Location, SharedBlockId, Stored, Version};
 use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use crate::map::Extents;
@@ -38,7 +38,7 @@ impl MapKeeper {
                 Owner::Write { key } => self.learn_write(key, record).await?,
                 Owner::Hole { key, blocks } => {
                     self.reserve(2).await?;
-                    self.base.map.insert_hole(key.view, key.block, blocks);
+                    self.base.map.insert_hole(key.view, Version::FIRST, key.block, blocks);
                 }
                 Owner::Move { key, old } => self.learn_move(key, old, record).await?,
                 Owner::Refer { key, name } => {
@@ -65,7 +65,7 @@ impl MapKeeper {
                 (Key::new(key.view, key.block + u64::from(n)), record.location.offset(n));
             let blocks = u32_of(crcs.len());
             self.base.writer.table_mut().add_live(at, blocks);
-            self.base.map.insert(key, at, Encoding::PLAIN, crcs);
+            self.base.map.insert(key, Version::FIRST, at, Encoding::PLAIN, crcs);
             if key.view.is_shared() {
                 // Those who refer to it may be gone by now.
                 self.base.pages.unreferred(u64::from(blocks));
@@ -102,7 +102,7 @@ impl MapKeeper {
             self.reserve(1).await?;
             let key = key.forward(u64::from(n));
             let Some(old) = old.filter(|_| !canary::skips(Step::LostLooks)) else {
-                self.base.map.insert_lost(key, 1);
+                self.base.map.insert_lost(key, Version::FIRST, 1);
                 continue;
             };
             // The map's pages stay where they are while they are looked at.
@@ -139,9 +139,15 @@ impl MapKeeper {
                 let born = name.offset(at);
                 let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
                 self.base.writer.table_mut().add_live(born.origin(), extent.count);
-                self.base.map.insert(born.key(), born.origin(), Encoding::PLAIN, crcs);
+                self.base.map.insert(
+                    born.key(),
+                    Version::FIRST,
+                    born.origin(),
+                    Encoding::PLAIN,
+                    crcs,
+                );
             }
-            self.base.map.insert(key, name.reference(), Encoding::PLAIN, crcs);
+            self.base.map.insert(key, Version::FIRST, name.reference(), Encoding::PLAIN, crcs);
             if !canary::skips(Step::SweepHearsReferences) {
                 self.sought.keep(name, blocks);
             }

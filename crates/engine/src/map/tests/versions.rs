@@ -1,0 +1,365 @@
+//! Stories of blocks that have several versions.
+
+use super::*;
+use crate::map::check::News;
+use stdx::num::u32_of;
+
+const VIEW: View = View::new(3);
+
+fn version(n: u32) -> Version {
+    Version::new(n).unwrap()
+}
+
+fn map() -> Map<Rc<Memory>> {
+    Map::new(Rc::new(Memory::default()), MapLimits { memtable: 2 << 20, ..small() })
+}
+
+fn take(map: &Map<Rc<Memory>>, versions: impl IntoIterator<Item = u32>) {
+    map.pages().snapshots.borrow_mut().entry(VIEW).or_default().extend(versions);
+}
+
+fn delete(map: &Map<Rc<Memory>>, gone: impl Fn(u32) -> bool) {
+    map.pages().snapshots.borrow_mut().entry(VIEW).or_default().retain(|version| !gone(*version));
+}
+
+/// A block at the place that its number and version tell.
+fn put(map: &Map<Rc<Memory>>, block: u64, since: u32, place: u64) {
+    now(map.reserve(1)).unwrap();
+    map.insert(Key::new(VIEW, block), version(since), user(place), Encoding::PLAIN, &[since]);
+}
+
+fn contents<R>(
+    map: &Map<Rc<Memory>>,
+    block: u64,
+    as_of: Version,
+    look: impl FnOnce(Contents<'_>) -> R,
+) -> R {
+    let mut out = Extents::default();
+    now(map.lookup_as_of(VIEW, as_of, block, 1, &mut out)).unwrap();
+    look(out.iter().next().unwrap().contents)
+}
+
+/// Where a block is, as of a version.
+fn place(map: &Map<Rc<Memory>>, block: u64, as_of: Version) -> Option<Location> {
+    contents(map, block, as_of, |found| match found {
+        Contents::Stored { location, .. } => Some(location),
+        _ => None,
+    })
+}
+
+fn reported(map: &Map<Rc<Memory>>) -> BTreeMap<Location, u32> {
+    let users = |at: &Location| at.segment().get() >= USER;
+    let superseded = map.pages().superseded.borrow();
+    superseded.iter().filter(|(at, _)| users(at)).map(|(at, n)| (*at, *n)).collect()
+}
+
+/// The map makes sense, page by page.
+fn check(map: &Map<Rc<Memory>>) {
+    let mut bad = Vec::new();
+    now(map.check(&mut |news| {
+        if !matches!(news, News::Used(_)) {
+            bad.push(format!("{news:?}"));
+        }
+    }));
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+/// All to one level.
+fn settle(map: &Map<Rc<Memory>>) {
+    now(map.flush()).unwrap();
+    now(map.compact()).unwrap();
+    check(map);
+}
+
+/// Block 10 has 2500 versions, more than five leaves hold, between blocks that have one.
+fn tall() -> Map<Rc<Memory>> {
+    let map = map();
+    for block in (0..1000).filter(|block| *block != 10) {
+        put(&map, block, 0, 100_000 + 7 * block);
+    }
+    take(&map, 0..2500);
+    for since in 0..2500 {
+        put(&map, 10, since, 3 * u64::from(since));
+        if since % 900 == 0 {
+            now(map.flush()).unwrap();
+        }
+    }
+    settle(&map);
+    map
+}
+
+#[test]
+fn a_stack_over_several_leaves_is_found_by_one_of_them() {
+    let map = tall();
+    let manifest = map.manifest();
+    let places = |block| place(&map, block, Version::LAST);
+    for since in 0..2500 {
+        // As a map that has nothing in memory.
+        let cold = Map::open(&manifest, Rc::clone(map.pages()), small()).unwrap();
+        let before = map.pages().reads.get();
+        assert_eq!(place(&cold, 10, version(since)), Some(user(3 * u64::from(since))));
+        assert!(map.pages().reads.get() - before <= 2, "an index page and a leaf");
+    }
+    assert_eq!(places(10), Some(user(3 * 2499)));
+    for block in [0, 9, 11, 12, 13, 500, 999] {
+        assert_eq!(places(block), Some(user(100_000 + 7 * block)));
+        assert_eq!(place(&map, block, version(7)), Some(user(100_000 + 7 * block)));
+    }
+    assert_eq!(places(1000), None);
+    let mut found = BTreeMap::new();
+    let whole = now(map.places(|at, blocks, _| {
+        (0..blocks).for_each(|n| *found.entry(at.offset(n)).or_insert(0_u32) += 1);
+    }));
+    assert!(whole.unwrap());
+    assert_eq!(found.len(), 2500 + 999, "all versions are there");
+    assert!(found.values().all(|times| *times == 1));
+    let mut scanned = 0;
+    now(map.scan(Key::new(VIEW, 0), None, |_, _, count| {
+        scanned += count;
+        true
+    }))
+    .unwrap();
+    assert_eq!(scanned, 1000, "only the newest");
+    assert!(reported(&map).is_empty());
+}
+
+#[test]
+fn what_deleted_snapshots_saw_is_given_up_and_nothing_else() {
+    let map = tall();
+    delete(&map, |n| n % 2 == 1 || n > 2000);
+    let pruning = map.pruning();
+    while now(map.maintain()).unwrap() {}
+    assert!(!now(map.maintain()).unwrap(), "what was written anew is not, again and again");
+    drop(pruning);
+    check(&map);
+    for since in 0..2500_u32 {
+        let is_seen = since.is_multiple_of(2) && since <= 2000 || since == 2499;
+        let is_reported = reported(&map).get(&user(3 * u64::from(since))).copied();
+        assert_eq!(is_reported, (!is_seen).then_some(1), "version {since}");
+        if since <= 2000 && is_seen {
+            assert_eq!(place(&map, 10, version(since)), Some(user(3 * u64::from(since))));
+        }
+    }
+    delete(&map, |_| true);
+    now(map.prune()).unwrap();
+    check(&map);
+    let reported = reported(&map);
+    assert_eq!(reported.len(), 2499);
+    assert!(reported.values().all(|times| *times == 1));
+    assert_eq!(place(&map, 10, Version::LAST), Some(user(3 * 2499)));
+    let leaves = map.status().leaves;
+    assert!(leaves <= 3, "{leaves} leaves for 1000 blocks");
+}
+
+/// A hole is dropped from the last level, since nothing lies below; here something does.
+#[test]
+fn a_hole_over_what_a_snapshot_sees_stays_in_the_last_level() {
+    let map = map();
+    (0..100).for_each(|block| put(&map, block, 0, block));
+    settle(&map);
+    take(&map, [0, 1, 2]);
+    map.insert_hole(VIEW, version(1), 10, 50);
+    settle(&map);
+    map.insert_hole(VIEW, version(3), 0, 1000);
+    settle(&map);
+    let hole = |block, as_of| contents(&map, block, as_of, |found| found.is_empty());
+    for block in 0..100 {
+        let was_hole = (10..60).contains(&block);
+        assert_eq!(place(&map, block, version(0)), Some(user(block)));
+        assert_eq!(hole(block, version(1)), was_hole);
+        assert_eq!(hole(block, version(2)), was_hole);
+        assert!(hole(block, Version::LAST), "block {block}");
+    }
+    assert!(reported(&map).is_empty());
+    let mut blocks = 0;
+    let range = Key::new(VIEW, 0)..Key::new(View::SHARED, 0);
+    now(map.count(range, &[], 1000, || false, |_, n| blocks += n)).unwrap();
+    assert_eq!(blocks, 0, "a count is of the newest");
+    delete(&map, |_| true);
+    now(map.prune()).unwrap();
+    assert_eq!(reported(&map).len(), 100);
+    assert_eq!(map.status().leaves, 0, "no hole is left");
+}
+
+#[test]
+fn a_snapshot_deleted_while_a_merge_is_under_way_is_given_up_afterwards() {
+    let map = map();
+    for since in 0..40 {
+        (0..200).for_each(|block| put(&map, block, since, u64::from(since) * 200 + block));
+        take(&map, [since]);
+        if since % 10 == 9 {
+            now(map.flush()).unwrap();
+        }
+    }
+    {
+        let mut merge = std::pin::pin!(map.compact());
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        for polls in 0.. {
+            if polls == 12 {
+                delete(&map, |n| n % 3 != 0);
+            }
+            if merge.as_mut().poll(&mut cx).is_ready() {
+                assert!(polls > 12, "deleted while it was under way");
+                break;
+            }
+        }
+    }
+    now(map.prune()).unwrap();
+    check(&map);
+    for since in 0..40_u32 {
+        for block in 0..200 {
+            let at = user(u64::from(since) * 200 + block);
+            let is_seen = since % 3 == 0;
+            if is_seen {
+                assert_eq!(place(&map, block, version(since)), Some(at));
+            }
+            assert_eq!(reported(&map).get(&at).copied(), (!is_seen).then_some(1));
+        }
+        if since > 3 {
+            break;
+        }
+    }
+    assert_eq!(reported(&map).len(), 200 * (40 - 14));
+    assert!(reported(&map).values().all(|times| *times == 1));
+}
+
+/// Stripes are learnt again in their order: what comes first is older than what the levels have.
+#[test]
+fn what_is_learnt_again_is_in_the_order_of_versions() {
+    let map = map();
+    take(&map, [1, 4]);
+    let learn = |map: &Map<Rc<Memory>>, flushes: bool| {
+        for (since, place) in [(1, 1), (3, 2), (5, 3)] {
+            put(map, 8, since, place);
+            if since == 3 {
+                map.insert_hole(VIEW, version(since), 20, 5);
+            } else {
+                put(map, 21, since, 10 + place);
+            }
+            if flushes {
+                now(map.flush()).unwrap();
+            }
+        }
+    };
+    let seen = |map: &Map<Rc<Memory>>| {
+        let at = |block, n| place(map, block, n);
+        let all = [version(1), version(4), Version::LAST];
+        all.map(|n| (at(8, n), at(21, n)))
+    };
+    let expected =
+        [(Some(user(1)), Some(user(11))), (Some(user(2)), None), (Some(user(3)), Some(user(13)))];
+    learn(&map, false);
+    assert_eq!(seen(&map), expected);
+    settle(&map);
+    assert_eq!(seen(&map), expected);
+    for flushes in [false, true] {
+        let again = Map::open(&map.manifest(), Rc::clone(map.pages()), small()).unwrap();
+        learn(&again, flushes);
+        assert_eq!(seen(&again), expected);
+        settle(&again);
+        assert_eq!(seen(&again), expected);
+    }
+    assert!(reported(&map).is_empty());
+}
+
+/// A hole over a hole stays one since the older version. What was between them, and was in a level as well, came to light
+/// again below.
+#[test]
+fn what_was_between_two_holes_does_not_come_back_when_they_are_learnt_again() {
+    for flushes in 0..8 {
+        let map = map();
+        take(&map, (0..57).chain(60..70));
+        let hole = |map: &Map<Rc<Memory>>, since| map.insert_hole(VIEW, version(since), 0, 1000);
+        hole(&map, 47);
+        now(map.flush()).unwrap();
+        put(&map, 5, 57, 1);
+        now(map.flush()).unwrap();
+        let again = Map::open(&map.manifest(), Rc::clone(map.pages()), small()).unwrap();
+        for (n, since) in [47, 57, 60].into_iter().enumerate() {
+            match since {
+                57 => put(&again, 5, 57, 1),
+                _ => hole(&again, since),
+            }
+            if flushes & 1 << n != 0 {
+                now(again.flush()).unwrap();
+            }
+        }
+        let seen = || [48, 56, 60, 65].map(|n| place(&again, 5, version(n)));
+        assert_eq!(seen(), [None; 4]);
+        settle(&again);
+        assert_eq!(seen(), [None; 4], "flushes {flushes:b}");
+        assert_eq!(place(&again, 5, Version::LAST), None);
+    }
+}
+
+/// What moves is the newest, and its version stays.
+#[test]
+fn a_move_keeps_the_version() {
+    let map = map();
+    put(&map, 8, 0, 1);
+    take(&map, [0, 3]);
+    put(&map, 8, 2, 2);
+    settle(&map);
+    let moved = |from: u64, to| {
+        now(map.replace_if(Key::new(VIEW, 8), user(from), Stored::plain(user(to), 9))).unwrap()
+    };
+    assert!(!moved(1, 7), "an older one stays where it is");
+    assert!(moved(2, 3));
+    put(&map, 8, 4, 4);
+    settle(&map);
+    let seen = [0, 1, 2, 3, 4].map(|n| place(&map, 8, version(n)));
+    assert_eq!(seen, [1, 1, 3, 3, 4].map(|n| Some(user(n))));
+    assert_eq!(reported(&map), BTreeMap::from([(user(2), 1)]));
+}
+
+/// Stacks are over few blocks, the fewer the taller they are, and neighbours become one as far as they are the same.
+#[test]
+fn neighbours_with_the_same_versions_are_one_stack() {
+    let map = map();
+    let blocks = 3200;
+    (0..blocks).for_each(|block| put(&map, block, 0, block));
+    settle(&map);
+    take(&map, [0]);
+    (0..blocks).for_each(|block| put(&map, block, 1, 10_000 + block));
+    settle(&map);
+    // 200 items of 32 blocks, with two checksums for each block.
+    let leaves = map.status().leaves;
+    assert!(leaves <= 8, "{leaves} leaves");
+    assert_eq!(place(&map, 1777, version(0)), Some(user(1777)));
+    assert_eq!(place(&map, 1777, version(1)), Some(user(11_777)));
+}
+
+/// What pools have in which nobody took a snapshot must not change: made with the program before there were versions.
+#[test]
+fn pages_without_versions_are_what_they_were() {
+    let map = map();
+    let mut random = stdx::Prng::new(77);
+    for round in 0..4_u32 {
+        for n in 0..4000_u64 {
+            let view = View::new(1 + low32(random.below(3)));
+            let encoding =
+                super::encodings::some(random.below(if round < 2 { 200 } else { 4 }) | 3);
+            let block = random.below(30_000);
+            now(map.reserve(4)).unwrap();
+            match n % 50 {
+                0 => map.insert_hole(view, Version::FIRST, block, 1 + random.below(300)),
+                1 => map.insert_lost(Key::new(view, block), Version::FIRST, 3),
+                _ => {
+                    let at = Location::new(SegmentId::new(USER + round), low32(n) * 4);
+                    let crcs: Vec<u32> = (0..1 + low32(n % 3)).map(|k| low32(n) + k).collect();
+                    map.insert(Key::new(view, block), Version::FIRST, at, encoding, &crcs);
+                }
+            }
+        }
+        now(map.flush()).unwrap();
+    }
+    now(map.compact()).unwrap();
+    let mut all = map.manifest();
+    for page in map.pages().pages.borrow().values() {
+        all.extend_from_slice(&page[..]);
+    }
+    assert_eq!((u32_of(all.len()), stdx::crc32c(&all)), GOLDEN);
+}
+
+/// Bytes of all pages, one after another, behind the manifest, and their checksum.
+const GOLDEN: (u32, u32) = (709_252, 3_473_343_797);

@@ -162,7 +162,7 @@ impl Memtable {
     }
 
     fn fresh(&mut self) -> Chunk {
-        self.spare.pop().unwrap_or_else(Chunk::new)
+        self.spare.pop().unwrap_or_default()
     }
 
     /// Leaves the first `keep` slots of a full chunk; the rest, or `slot` if there is none, begin

@@ -89,18 +89,19 @@ impl Slot {
 }
 
 /// Slots, and since which version each has what it says.
-#[derive(Default)]
 pub struct Chunk {
     slots: Vec<Slot>,
     /// None as long as all have it since the first.
     versions: Vec<Version>,
 }
 
-impl Chunk {
-    pub fn new() -> Self {
+impl Default for Chunk {
+    fn default() -> Self {
         Self { slots: Vec::with_capacity(CHUNK), versions: Vec::new() }
     }
+}
 
+impl Chunk {
     pub const fn len(&self) -> usize {
         self.slots.len()
     }

@@ -15,6 +15,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use api::v1::Kind;
 use api::value::Name;
@@ -32,6 +33,9 @@ const VERSION: u32 = 1;
 
 /// The longest number of a process, in bytes.
 const PID_BYTES: u64 = 20;
+
+/// How long a daemon that ended in order may still hold its state directory.
+const LETS_GO: Duration = Duration::from_secs(5);
 
 /// Mode bits of whoever is not the owner and may write.
 pub const OTHERS_WRITE: u32 = 0o022;
@@ -134,10 +138,21 @@ impl StateDir {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut lock = own(&mut options).open(path.join("lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(held(&path, &lock)),
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        let begun = reactor::now_exact();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                // One that ended in order lets go in a moment: a program that it was starting may have the file, too.
+                Err(TryLockError::WouldBlock)
+                    if Duration::from_nanos(reactor::now_exact() - begun) < LETS_GO
+                        && lock.metadata().is_ok_and(|at| at.len() == 0) =>
+                {
+                    #[allow(clippy::disallowed_methods, reason = "no reactor runs yet")]
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(TryLockError::WouldBlock) => return Err(held(&path, &lock)),
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
         }
         let mut before = String::new();
         // What is no number of a process is nothing that a daemon left.

@@ -46,9 +46,7 @@ impl<P: Pages> Map<P> {
         let turn = self.merge_turn().await;
         let plan = {
             let mut state = self.state.borrow_mut();
-            let Some(plan) = policy::pick(&state) else {
-                return Ok(false);
-            };
+            let Some(plan) = policy::pick(&state) else { return Ok(false) };
             if let Some(Group::Run(newest)) = plan.upper.first() {
                 state.sweeping = newest + 1;
             }

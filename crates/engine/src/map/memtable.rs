@@ -57,7 +57,7 @@ pub(super) struct Memtable {
     /// What some snapshot needs of blocks that have a slot as well.
     older: Older,
     /// Beginning and end of ranges that are holes since a version; those of the same do not touch.
-    holes: Holes,
+    holes: BTreeMap<Flat, (Flat, Version)>,
     /// Something was inserted since a version that is not the first.
     versioned: bool,
     spare: Vec<Chunk>,
@@ -158,7 +158,8 @@ impl Memtable {
 
     /// The range of holes around a position: where it ends, and since when it is one.
     fn hole_at(&self, at: Flat) -> Option<(Flat, Version)> {
-        hole_at(&self.holes, at)
+        let (_, &(end, version)) = self.holes.range(..=at).next_back()?;
+        (end > at).then_some((end, version))
     }
 
     fn fresh(&mut self) -> Chunk {
@@ -445,14 +446,6 @@ impl Memtable {
 
 /// Older versions of blocks.
 type Older = BTreeMap<(Flat, Reverse<Version>), Slot>;
-
-/// Where ranges of holes begin, where each ends, and since when it is one.
-type Holes = BTreeMap<Flat, (Flat, Version)>;
-
-fn hole_at(holes: &Holes, at: Flat) -> Option<(Flat, Version)> {
-    let (_, &(end, version)) = holes.range(..=at).next_back()?;
-    (end > at).then_some((end, version))
-}
 
 /// Makes a slot a hole since a version; tells whether it is to stay.
 fn cover<P: Pages>(

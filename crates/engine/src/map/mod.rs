@@ -17,7 +17,7 @@
 //! inserted since the last flush is the caller's to insert again after [`Map::open`].
 //!
 //! A block may have several versions (decision 0026). Each stays where it is in the order of levels: newer ones are
-//! never below older ones. What no snapshot sees any more is superseded wherever two versions meet.
+//! never below older ones, but for what was learnt again after a crash, which hides what is not older below it. What no snapshot sees any more is superseded wherever two versions meet.
 
 mod bits;
 mod cache;
@@ -98,21 +98,23 @@ pub struct Map<P: Pages> {
     reads: Cell<u64>,
 }
 
-/// See [`Map::compacting`].
-pub struct Compacting<'a, P: Pages>(&'a Map<P>);
+/// What is asked of merges as long as this is held: see [`Map::compacting`] and [`Map::pruning`].
+pub struct Demand<'a, P: Pages> {
+    map: &'a Map<P>,
+    /// How many ask for the same.
+    count: fn(&mut State) -> &mut u32,
+}
 
-impl<P: Pages> Drop for Compacting<'_, P> {
-    fn drop(&mut self) {
-        self.0.state.borrow_mut().compacting -= 1;
+impl<'a, P: Pages> Demand<'a, P> {
+    fn new(map: &'a Map<P>, count: fn(&mut State) -> &mut u32) -> Self {
+        *count(&mut map.state.borrow_mut()) += 1;
+        Self { map, count }
     }
 }
 
-/// See [`Map::pruning`].
-pub struct Pruning<'a, P: Pages>(&'a Map<P>);
-
-impl<P: Pages> Drop for Pruning<'_, P> {
+impl<P: Pages> Drop for Demand<'_, P> {
     fn drop(&mut self) {
-        self.0.state.borrow_mut().pruning -= 1;
+        *(self.count)(&mut self.map.state.borrow_mut()) -= 1;
     }
 }
 
@@ -285,9 +287,8 @@ impl<P: Pages> Map<P> {
     /// As long as this is held, [`maintain`](Self::maintain) merges everything into one level, due or
     /// not.
     #[must_use]
-    pub fn compacting(&self) -> Compacting<'_, P> {
-        self.state.borrow_mut().compacting += 1;
-        Compacting(self)
+    pub fn compacting(&self) -> Demand<'_, P> {
+        Demand::new(self, |state| &mut state.compacting)
     }
 
     /// Gives up what only snapshots saw that are no more: tables in which blocks have several versions are written anew.
@@ -306,11 +307,12 @@ impl<P: Pages> Map<P> {
     /// As long as this is held, [`maintain`](Self::maintain) does what [`prune`](Self::prune) does, for what was written
     /// before now.
     #[must_use]
-    pub fn pruning(&self) -> Pruning<'_, P> {
-        let mut state = self.state.borrow_mut();
-        state.pruning += 1;
-        state.prune_before = state.next_table;
-        Pruning(self)
+    pub fn pruning(&self) -> Demand<'_, P> {
+        {
+            let mut state = self.state.borrow_mut();
+            state.prune_before = state.next_table;
+        }
+        Demand::new(self, |state| &mut state.pruning)
     }
 
     #[must_use]

@@ -82,7 +82,7 @@ impl Segments {
         let header = match self.read_header(info, stripe).await {
             Err(error) if unread == Unread::Waited => return Err(error),
             Err(_) => {
-                self.enough_answer(info).await?;
+                self.others_answer(info, unread).await?;
                 None
             }
             Ok(header) => header,
@@ -215,10 +215,7 @@ impl Segments {
         let fits = |bytes: &[u8]| wanted.fits(slot, bytes);
         // A read may fail once and not again.
         for _ in 0..SALVAGE_ATTEMPTS {
-            match wanted.unread {
-                Unread::Waited => self.others_answer(target.info).await?,
-                Unread::Lost => self.enough_answer(target.info).await?,
-            }
+            self.others_answer(target.info, wanted.unread).await?;
             match Box::pin(self.recover(target, Cause::Damage, out, &fits)).await {
                 Ok(()) => return Ok(true),
                 Err(Unrecoverable::TooFew(error)) if wanted.unread == Unread::Waited => {
@@ -230,21 +227,12 @@ impl Segments {
         Ok(false)
     }
 
-    /// Makes sure that the drives in use can be read: what they do not give then, they have not any more.
-    async fn others_answer(&self, info: &SegmentInfo) -> Result<()> {
+    /// Makes sure that the drives in use can be read: what they do not give then, they have not any more. Where that is
+    /// lost, they are to be as many as it takes, and one that says that it cannot read a sector answers, too.
+    async fn others_answer(&self, info: &SegmentInfo, unread: Unread) -> Result<()> {
         let online = info.members.iter().filter(|member| self.drives.is_online(member.drive));
-        let headers = online.map(|member| {
-            let at = self.drives.header_offset(member.drive, member.au);
-            self.drives.read(member.drive, at, BLOCK, self.memory.reads.clone())
-        });
-        join_all(headers).await.into_iter().try_for_each(|read| read.map(drop))
-    }
-
-    /// Makes sure that as many drives are in use as it takes, and that all of them answer, if only that a sector cannot
-    /// be read: what they do not give then, they have not any more.
-    async fn enough_answer(&self, info: &SegmentInfo) -> Result<()> {
-        let online = info.members.iter().filter(|member| self.drives.is_online(member.drive));
-        if online.clone().count() < info.geometry.data() {
+        let is_lost = unread == Unread::Lost;
+        if is_lost && online.clone().count() < info.geometry.data() {
             return Err(Error::new(Kind::Failed, "too few drives are in use"));
         }
         let headers = online.map(|member| {
@@ -252,7 +240,7 @@ impl Segments {
             self.drives.read(member.drive, at, BLOCK, self.memory.reads.clone())
         });
         let answers = join_all(headers).await.into_iter().map(|read| read.map(drop));
-        answers.filter(|answer| !answer.as_ref().is_err_and(is_of_medium)).collect()
+        answers.filter(|answer| !(is_lost && answer.as_ref().is_err_and(is_of_medium))).collect()
     }
 
     /// Writes the header of a column's allocation unit anew.

@@ -189,6 +189,7 @@ impl Chunk {
 
     pub fn clear(&mut self) {
         self.slots.clear();
-        self.versions.clear();
+        // Most memtables have none: their room is not kept.
+        self.versions = Vec::new();
     }
 }

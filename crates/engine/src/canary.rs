@@ -150,10 +150,14 @@ pub enum Step {
     RejoinFlush,
     /// What goes there while it is made whole is flushed with the others.
     RejoinFlushesToo,
+    /// What a scrub put right is durable before it is told of.
+    ScrubFlush,
+    /// What reads put right is durable when the pool is closed.
+    CloseFlush,
 }
 
 impl Step {
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 45] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -197,6 +201,8 @@ impl Step {
         Self::RejoinCatalog,
         Self::RejoinFlush,
         Self::RejoinFlushesToo,
+        Self::ScrubFlush,
+        Self::CloseFlush,
     ];
 }
 

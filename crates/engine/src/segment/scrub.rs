@@ -6,6 +6,7 @@ use crate::address::BLOCK;
 use crate::error::{Kind, Result};
 use crate::format::member::MemberHeader;
 use crate::limits::SALVAGE_ATTEMPTS;
+use std::ops::AddAssign;
 use stdx::num::{u32_of, u64_of, usize32};
 
 /// What a check of a stripe found, in blocks; a unit with a part that cannot be read counts as one.
@@ -17,6 +18,14 @@ pub struct Scrubbed {
     pub repaired: u64,
     /// Blocks of data that nothing gives, although enough drives answer.
     pub lost: u64,
+}
+
+impl AddAssign for Scrubbed {
+    fn add_assign(&mut self, more: Self) {
+        self.damaged += more.damaged;
+        self.repaired += more.repaired;
+        self.lost += more.lost;
+    }
 }
 
 impl Segments {

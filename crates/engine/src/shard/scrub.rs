@@ -10,7 +10,7 @@ use super::base::Base;
 use super::checkpoint::Checkpoints;
 use super::pace::Pace;
 use crate::address::BLOCK;
-use crate::canary::{self, Canary};
+use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
 use crate::segment::{Scrubbed, SegmentInfo, Stream};
 use crate::segment_table::{Segment, State};
@@ -117,8 +117,25 @@ impl Scrub {
     }
 
     async fn scrub_part(&self, part: &Part, progress: &Progress) -> Result<()> {
+        let segments = self.base.writer.segments();
+        let mut found = segments.scrub_headers(&part.info).await;
+        let done = self.scrub_stripes(part, progress, &mut found).await;
+        // What was put right is told of once it lasts.
+        if found.repaired > 0 && !canary::skips(Step::ScrubFlush) {
+            let drives = part.info.members.iter().map(|member| member.drive);
+            segments.drives().flush(drives).await;
+        }
+        progress.found(found);
+        done
+    }
+
+    async fn scrub_stripes(
+        &self,
+        part: &Part,
+        progress: &Progress,
+        found: &mut Scrubbed,
+    ) -> Result<()> {
         let stripe_bytes = part.bytes() / u64::from(part.stripes);
-        progress.found(self.base.writer.segments().scrub_headers(&part.info).await);
         for stripe in 0..part.stripes {
             if self.base.is_over() || progress.ends.load(Ordering::Relaxed) {
                 // The segment is begun anew.
@@ -130,7 +147,7 @@ impl Scrub {
                 continue;
             }
             match self.base.writer.segments().scrub(&part.info, stripe).await {
-                Ok(Some(found)) => progress.found(found),
+                Ok(Some(more)) => *found += more,
                 Ok(None) if !part.is_all => {}
                 Ok(None) | Err(_) => add(&progress.unchecked, 1),
             }

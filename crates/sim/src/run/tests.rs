@@ -269,7 +269,8 @@ const OPERATOR_WIDENS: [u64; 1] = [22_651_531_791_533];
 ///
 /// 78483215790131: a late header of a stripe was taken for none, where another drive had damage.
 /// 78483215790143: what volumes use was counted no more.
-const OPERATOR_SLOWS: [u64; 2] = [78_483_215_790_131, 78_483_215_790_143];
+/// 81911641163636: what a scrub had put right was in a drive's cache only, and lost with power.
+const OPERATOR_SLOWS: [u64; 3] = [78_483_215_790_131, 78_483_215_790_143, 81_911_641_163_636];
 
 #[test]
 fn whatever_an_operator_opens_has_everything() {

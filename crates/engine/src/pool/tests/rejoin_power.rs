@@ -1,4 +1,5 @@
-//! Power fails in the moment in which a drive that was away counts again: it has everything, and lastingly.
+//! Power fails in the moment in which a drive that was away counts again, or was put right: it has everything, and
+//! lastingly.
 
 use std::time::Duration;
 
@@ -176,5 +177,66 @@ fn the_wait_for_stripes_before_a_drive_is_made_whole_is_missed() {
         Step::RejoinBetween,
         "reconstructed",
         a_stripe_that_was_on_its_way_when_a_drive_came_back_is_made_anew_there,
+    );
+}
+
+/// A pool that was opened anew, half of whose mirror is damaged: all of it settled.
+async fn half_damaged(count: u64, seed: u64) -> Rig {
+    let mut rig = rig(count, MIRROR, bbu(), 1, seed).await;
+    rig.pool.clone().close().await.unwrap();
+    rig.open(OpenOptions::default()).await.unwrap();
+    rig.damage(0, 4000, seed);
+    rig
+}
+
+/// It was in the drive's cache alone, and what was damaged was there again when the other drive had gone.
+#[test]
+fn what_a_scrub_put_right_stays_right() {
+    for seed in 70..74 {
+        let rig = reactor::simulate(seed, async move {
+            let rig = half_damaged(2, seed).await;
+            let found = rig.scrub().await.position;
+            assert!(found.damaged > 50 && found.repaired == found.damaged, "{found:?}");
+            cut(&rig, seed);
+            rig
+        });
+        has_all_without(rig, 1, seed);
+    }
+}
+
+#[test]
+fn the_flush_of_what_a_scrub_put_right_is_missed() {
+    misses(Step::ScrubFlush, "reconstructed", what_a_scrub_put_right_stays_right);
+}
+
+#[test]
+fn what_reads_put_right_stays_right_once_the_pool_was_closed() {
+    for seed in 80..84 {
+        let rig = reactor::simulate(seed, async move {
+            let rig = half_damaged(5, seed).await;
+            rig.settle().await;
+            verify(&rig.v, &rig.model).await;
+            assert!(rig.pool.status().await.unwrap().drives[0].counters.repaired > 50);
+            rig.pool.clone().close().await.unwrap();
+            cut(&rig, seed);
+            rig
+        });
+        reactor::simulate(seed, async move {
+            let mut rig = rig;
+            rig.open(OpenOptions::default()).await.unwrap();
+            verify(&rig.v, &rig.model).await;
+            // But for pages of the map that were in memory.
+            let again = rig.pool.status().await.unwrap().drives[0].counters.reconstructed;
+            assert!(again < 10, "{again} reconstructed");
+        });
+    }
+}
+
+#[test]
+fn the_flush_of_a_pool_that_is_closed_is_missed() {
+    misses(
+        Step::CloseFlush,
+        "reconstructed",
+        what_reads_put_right_stays_right_once_the_pool_was_closed,
     );
 }

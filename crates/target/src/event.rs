@@ -120,11 +120,14 @@ impl Events {
     }
 
     /// The log page `page` was read with Retain Asynchronous Event cleared: its events are
-    /// acknowledged, and may be reported again when they happen again.
-    pub fn acknowledge(&mut self, page: u8) {
+    /// acknowledged, and may be reported again when they happen again. Gives those that there were.
+    pub fn acknowledge(&mut self, page: u8) -> Vec<Event> {
+        let all = self.masked.iter().chain(&self.pending).chain(&self.withheld);
+        let told = all.copied().filter(|event| event.log_page() == page).collect();
         self.masked.retain(|event| event.log_page() != page);
         self.pending.retain(|event| event.log_page() != page);
         self.withheld.retain(|event| event.log_page() != page);
+        told
     }
 
     /// Takes a parked request out because the host aborts it; `false` when it is not parked.

@@ -56,7 +56,7 @@ run() {
     wait "$out"
     rm -f /run/out
     if [ "$code" -ne 0 ]; then
-        dmesg | tail -n 60 | sed 's/^/OUT kernel: /' >&3
+        dmesg | tail -n 150 | sed 's/^/OUT kernel: /' >&3
     fi
     echo "DONE $code" >&3
 }

@@ -30,9 +30,20 @@ wait_for() {
     local until=$((SECONDS + $1))
     shift
     until "$@"; do
-        ((SECONDS < until)) || fail "gave up waiting for: $*"
+        if ((SECONDS >= until)); then
+            hangs
+            fail "gave up waiting for: $*"
+        fi
         sleep 0.1
     done
+}
+
+# What the guest is at when something does not come: its programs, those that wait for I/O and where, and the paths.
+hangs() {
+    ps -eo pid,ppid,stat,wchan:32,args | awk '$2 != 2' | tail -n 40
+    grep . /sys/class/nvme/nvme*/state /sys/block/nvme*/{ana_state,inflight} 2>/dev/null || true
+    echo 1 >/proc/sys/kernel/sysrq
+    echo w >/proc/sysrq-trigger
 }
 
 # serve BACKEND [ARGUMENTS...]: starts a target outside; sets PORT and NQN. Blocks of 512 bytes

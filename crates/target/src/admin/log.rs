@@ -1,6 +1,7 @@
 //! Get Log Page (Base 2.1 section 5.1.12).
 
 use nvme::ana;
+use nvme::event::Event;
 use nvme::identify::NSID_ALL;
 use nvme::log::persistent::{Action, LogHeader};
 use nvme::log::{ChangedNamespaces, FirmwareSlots, GetLogPage, LogOffset, lid};
@@ -10,7 +11,7 @@ use stdx::num::{low32, u64_of};
 use zerocopy::IntoBytes;
 
 use super::{Fault, Outcome, features, prepare, window};
-use crate::controller::{Controller, Kind};
+use crate::controller::{Changed, Controller, Kind};
 use crate::describe;
 use crate::discovery;
 use crate::limits::TRANSFER_BYTES_MAX;
@@ -61,21 +62,32 @@ impl Controller {
             return Err(Fault::field(10, 16));
         }
         prepare(sqe, low32(command.bytes), out)?;
+        // First: what happens while the page is made may not be in it, and is told of again.
+        let told = match command.retain_event {
+            true => Vec::new(),
+            false => self.lock().events.acknowledge(command.lid),
+        };
+        match self.read_page(&command, offset, out) {
+            Ok(()) if !command.retain_event => self.tell_of_more(command.lid),
+            Ok(()) => {}
+            Err(fault) => {
+                told.into_iter().for_each(|event| self.raise(event));
+                return Err(fault);
+            }
+        }
+        Ok(Outcome::Data)
+    }
+
+    fn read_page(&self, command: &GetLogPage, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
         let size = if command.lid == lid::DISCOVERY {
-            self.discovery_log(&command, offset, out)?
+            self.discovery_log(command, offset, out)?
         } else {
-            let page = self.page(&command, offset)?;
+            let page = self.page(command, offset)?;
             window(&page, offset, out);
             u64_of(page.len())
         };
         // Section 5.1.12: an offset behind the page's end is refused.
-        if offset > size {
-            return Err(Fault::field(12, 0));
-        }
-        if !command.retain_event {
-            self.acknowledge(command.lid);
-        }
-        Ok(Outcome::Data)
+        if offset > size { Err(Fault::field(12, 0)) } else { Ok(()) }
     }
 
     /// A whole page; all but Discovery are a few KiB at most.
@@ -94,7 +106,10 @@ impl Controller {
                 let target = self.target().ok_or(Fault::from(Status::INTERNAL_ERROR))?;
                 FirmwareSlots::single(&target.identity.firmware).as_bytes().to_vec()
             }
-            lid::CHANGED_NAMESPACES => self.changed_namespaces().as_bytes().to_vec(),
+            lid::CHANGED_NAMESPACES => {
+                let is_refused = offset > u64_of(size_of::<ChangedNamespaces>());
+                self.changed_namespaces(command.retain_event || is_refused).as_bytes().to_vec()
+            }
             lid::EFFECTS => describe::effects(self.kind(), command.csi, &self.view())
                 .ok_or(Fault::field(14, 24))?
                 .as_bytes()
@@ -145,28 +160,26 @@ impl Controller {
         }
     }
 
-    fn changed_namespaces(&self) -> ChangedNamespaces {
-        let state = self.lock();
-        if state.changed.overflow {
+    /// The namespaces that changed since this was read without `retain`.
+    fn changed_namespaces(&self, retain: bool) -> ChangedNamespaces {
+        let mut state = self.lock();
+        let list = if state.changed.overflow {
             let mut list = ChangedNamespaces::new([]);
             list.nsids[0] = NSID_ALL.into();
-            return list;
+            list
+        } else {
+            ChangedNamespaces::new(state.changed.nsids.iter().copied())
+        };
+        if !retain {
+            state.changed = Changed::default();
         }
-        ChangedNamespaces::new(state.changed.nsids.iter().copied())
+        list
     }
 
-    /// A page was read without Retain Asynchronous Event.
-    fn acknowledge(&self, page: u8) {
-        let mut state = self.lock();
-        state.events.acknowledge(page);
-        if page == lid::CHANGED_NAMESPACES {
-            state.changed = crate::controller::Changed::default();
-        }
-        // One event for each notice that can be read (section 8.1.22.1).
-        let more = page == lid::RESERVATION_NOTIFICATION && !state.reservations.is_empty();
-        drop(state);
-        if more {
-            self.raise(nvme::event::Event::ReservationLog);
+    /// One event for each reservation notice that can be read (section 8.1.22.1).
+    fn tell_of_more(&self, page: u8) {
+        if page == lid::RESERVATION_NOTIFICATION && !self.lock().reservations.is_empty() {
+            self.raise(Event::ReservationLog);
         }
     }
 

@@ -1,10 +1,12 @@
 //! Asymmetric Namespace Access: what controllers of each listener say, take and refuse.
 
+use std::thread;
+
 use fabric::TransportAddress;
 use nvme::ana::{RETURN_GROUPS_ONLY, State, parse_page};
 use nvme::feature::{GetFeatures, Select, SetFeatures, fid};
 use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, bits};
-use nvme::log::{GetLogPage, lid};
+use nvme::log::{GetLogPage, LogOffset, lid};
 use nvme::property::{Cc, CommandSetSelected};
 use nvme::status::Status;
 use zerocopy::FromBytes;
@@ -259,4 +261,47 @@ fn hosts_are_told_of_a_change_once_until_they_read_the_page() {
     assert_eq!(group(controller).1, State::Change);
     set(State::Optimized);
     assert!(controller.next_event().is_some());
+}
+
+/// Hosts read the page while it changes: a change that came after it was made, and before the host had it, was
+/// acknowledged with it, and the host never told.
+#[test]
+fn a_change_beside_a_read_of_the_log_page_is_in_it_or_told_of() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    listen(controller);
+    let states = [State::Optimized, State::NonOptimized];
+    for round in 1..3000 {
+        let state = states[round % 2];
+        let mut seen = thread::scope(|scope| {
+            let change = scope.spawn(|| {
+                rig.target.set_listener_ana(rig.path.listener, state).unwrap();
+            });
+            let mut seen = group(controller).1;
+            while !change.is_finished() {
+                seen = group(controller).1;
+            }
+            seen
+        });
+        if controller.next_event().is_some() {
+            assert_eq!(execute(controller, &aer(90)).0, Outcome::AsyncEvent);
+            seen = group(controller).1;
+        }
+        assert_eq!(seen, state, "round {round}");
+    }
+}
+
+/// A read that is refused acknowledges nothing.
+#[test]
+fn a_read_behind_the_end_of_the_log_page_acknowledges_nothing() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    listen(controller);
+    rig.target.set_listener_ana(rig.path.listener, State::NonOptimized).unwrap();
+    let offset = LogOffset::Bytes(1 << 20);
+    let behind = GetLogPage { offset, ..GetLogPage::new(lid::ANA, 0, 64) }.to_sqe(1);
+    assert_eq!(failure(controller, behind, 64), Status::INVALID_FIELD);
+    assert_eq!(controller.next_event().unwrap().dw0.get(), 0x000c_0302);
 }

@@ -288,7 +288,9 @@ pub async fn roll(
         let info = Rc::new(record.info.clone());
         if table.get(info.id).is_none() {
             claim(allocator, &info)?;
-            table.insert(Segment::sealed(Rc::clone(&info), None, 0));
+            table.insert(Segment::sealed(Rc::clone(&info), record.stripes, 0));
+        } else if let Some(stripes) = record.stripes {
+            table.set_stripes(info.id, stripes);
         }
         table.add_live(Location::new(info.id, 0), record.live);
     }

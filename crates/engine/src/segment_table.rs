@@ -196,6 +196,15 @@ impl Table {
         }
     }
 
+    /// A segment that was filled before the last checkpoint has so many stripes.
+    pub fn set_stripes(&mut self, id: SegmentId, stripes: u32) {
+        if let Some(segment) = self.segments.get_mut(&id).filter(|segment| segment.may_have_fewer) {
+            segment.may_have_fewer = false;
+            (segment.stripes, segment.applied) = (stripes, stripes);
+            (segment.settled, segment.durable) = (stripes, stripes);
+        }
+    }
+
     /// Reserved segments with a part on these drives, by their bits, are not opened any more.
     pub fn withdraw(&mut self, leaving: u64) {
         let (segments, withdrawn) = (&mut self.segments, &mut self.withdrawn);

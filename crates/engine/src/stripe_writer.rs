@@ -378,7 +378,7 @@ impl Writer {
     }
 
     /// Writes one block of metadata. It can be read at once, and is durable after
-    /// [`flush_metadata`](Self::flush_metadata).
+    /// [`settle_metadata`](Self::settle_metadata).
     ///
     /// # Errors
     /// As [`make_room`](Self::make_room).
@@ -402,18 +402,18 @@ impl Writer {
         Ref::filter_map(pending, |pending| pending.get(&at).map(|block| &**block)).ok()
     }
 
-    /// Makes all metadata durable that was appended so far.
+    /// Has all metadata that was appended so far be written, in stripes that are whole: durable with the next
+    /// [`flush`](Self::flush).
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    pub async fn flush_metadata(self: &Rc<Self>) -> Result<()> {
+    pub async fn settle_metadata(self: &Rc<Self>) -> Result<()> {
         self.seal(Stream::Metadata).await?;
         let idle = || self.metadata_in_flight.get() == 0 || self.check().is_err();
         if !canary::skips(Step::MetadataInFlight) {
             self.progress.until(idle).await;
         }
-        self.check()?;
-        self.flush().await
+        self.check()
     }
 
     /// Makes every stripe durable that was written when this was called.

@@ -35,8 +35,8 @@ fn record(segment: &Segment) -> SegmentRecord {
         State::Sealed if segment.settled == segment.stripes => None,
         State::Reserved | State::Open | State::Sealed => Some(segment.settled),
     };
-    // Stripes of metadata go on being written, those of this checkpoint first.
-    let is_known = segment.info.stream != Stream::Metadata && roll_from.is_none();
+    // Where metadata goes on being written, this checkpoint's first, the root says how many there are.
+    let is_known = segment.state == State::Sealed && roll_from.is_none() && !segment.may_have_fewer;
     let stripes = is_known.then_some(segment.stripes);
     SegmentRecord {
         info: SegmentInfo::clone(&segment.info),
@@ -218,11 +218,12 @@ impl Checkpoints {
         if index.len() > INDEX_MAX {
             return Err(Error::new(Kind::Full, "the manifest is larger than a root can name"));
         }
+        self.base.writer.settle_metadata().await?;
+        // What begins from here on is not of this checkpoint, and may be torn when it is the last.
+        let segments = self.segments_of(entries.iter().chain(&index));
         if !canary::skips(Step::CheckpointFlush) {
-            self.base.writer.flush_metadata().await?;
+            self.base.writer.flush().await?;
         }
-        let used = entries.iter().chain(&index);
-        let segments = self.segments_of(used);
         let root = Root {
             pool: self.base.writer.pool(),
             shard: self.base.writer.shard(),
@@ -280,7 +281,7 @@ impl Checkpoints {
         (Manifest { shard, generation, cut, next_segment, segments, map }, dead)
     }
 
-    /// How the segments of these blocks are laid out.
+    /// How the segments of these blocks are laid out, and how many stripes they have by now.
     fn segments_of<'a>(&self, blocks: impl Iterator<Item = &'a Entry>) -> Vec<Vec<u8>> {
         let table = self.base.table();
         let mut used = BTreeMap::new();
@@ -288,8 +289,9 @@ impl Checkpoints {
             *used.entry(entry.location.segment()).or_insert(0_u32) += 1;
         }
         let describe = |(id, live): (SegmentId, u32)| {
-            let info = SegmentInfo::clone(&table.get(id)?.info);
-            Some(SegmentRecord { info, roll_from: None, stripes: None, live }.to_bytes())
+            let segment = table.get(id)?;
+            let (info, stripes) = (SegmentInfo::clone(&segment.info), Some(segment.stripes));
+            Some(SegmentRecord { info, roll_from: None, stripes, live }.to_bytes())
         };
         let named = used.len();
         let described: Vec<_> = used.into_iter().filter_map(describe).collect();

@@ -64,7 +64,7 @@ impl Part {
         let is_settled =
             in_order || segment.state == State::Sealed && segment.applied == segment.stripes;
         let (info, stripes) = (Rc::clone(&segment.info), segment.applied);
-        let is_all = in_order && !segment.may_have_fewer;
+        let is_all = !segment.may_have_fewer;
         (is_settled && segment.live > 0 && stripes > 0).then_some(Self { info, stripes, is_all })
     }
 

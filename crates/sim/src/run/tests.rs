@@ -82,6 +82,9 @@ const FOUND_FULL: u64 = 2_501_633_055;
 /// The same, with moves; and a write that waited was refused for what was given back meanwhile.
 const MOVES_FOUND_FULL: [u64; 2] = [2_501_631_901, 189_772_342_633_026];
 
+/// 237037650210160: metadata that was being written when the process was killed was damage to a scrub.
+const MOVES_TORN: [u64; 1] = [237_037_650_210_160];
+
 /// A page of the map, read for a host, told of a lost block: the read panicked.
 const FOUND_LOST: u64 = 224_912_975_076_717;
 
@@ -162,7 +165,7 @@ const MOVES_CANARY_SEEDS: u64 = 40;
 
 #[test]
 fn what_is_moved_about_stays() {
-    keep(Mode::Moves, 0..MOVES_SEEDS);
+    keep(Mode::Moves, (0..MOVES_SEEDS).chain(MOVES_TORN));
     keep_of(Era::Alone, Mode::Moves, MOVES_FOUND_FULL);
 }
 

@@ -23,7 +23,7 @@ const DEGRADED: OpenOptions = OpenOptions {
 
 const MIRROR: raid::Scheme = raid::Scheme::Mirror { copies: 2 };
 
-fn cut(rig: &Rig, seed: u64) {
+pub(super) fn cut(rig: &Rig, seed: u64) {
     rig.media.iter().for_each(|drive| drive.power_cut(&mut Prng::new(seed)));
     rig.media.iter().for_each(|drive| drive.power_on());
 }

@@ -1,4 +1,5 @@
-//! What the machine says of the physical drives of open pools: who is behind each place, how it is, what it warns of.
+//! What the machine says of physical drives in use, those of open pools, their spares, and those that are namespaces by
+//! themselves: who is behind each place, how it is, what it warns of.
 //!
 //! A drive that is sick may keep whoever asks it for a minute and longer. So each is asked by a thread of its own, one at
 //! a time for each path: one that hangs holds up neither the others nor anything else, and takes no second thread.
@@ -8,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use api::v1::{Drive, DriveHardware, DriveHealth, Finding, HardwareState, Health, Pool, Severity};
-use api::value::Name;
+use api::v1::{
+    Drive, DriveHardware, DriveHealth, Finding, HardwareState, Health, Namespace, Pool, Severity,
+    Spare,
+};
+use api::value::{Backend, Name};
 use hardware::Machine;
 use reactor::Nanos;
 use uuid::Uuid;
@@ -41,11 +45,11 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(path: &Path, drive: &Drive, now: Nanos) -> Self {
+    fn new(path: &Path, id: Uuid, health: DriveHealth, now: Nanos) -> Self {
         Self {
             path: path.to_owned(),
-            id: drive.id,
-            health: drive.health,
+            id,
+            health,
             facts: DriveHardware::default(),
             due: now,
             reading: None,
@@ -108,7 +112,15 @@ struct Book {
     numbers: u64,
 }
 
-/// The physical drives of a node's pools.
+/// The drives that may be physical.
+#[derive(Debug, Default)]
+pub struct InUse {
+    pub pools: Vec<Pool>,
+    pub spares: Vec<Spare>,
+    pub namespaces: Vec<Namespace>,
+}
+
+/// The physical drives of a node.
 #[derive(Debug)]
 pub struct Physical {
     machine: Machine,
@@ -139,9 +151,9 @@ impl Physical {
 
     /// Takes notice of which drives there are, has those read that are due, and gives what is to be told. Waits for
     /// nobody.
-    pub fn look(&self, pools: &[Pool], now: Nanos) -> Vec<(Severity, String)> {
+    pub fn look(&self, in_use: &InUse, now: Nanos) -> Vec<(Severity, String)> {
         let mut book = locked(&self.book);
-        book.follow(pools, now);
+        book.follow(in_use, now);
         for place in book.due(now) {
             self.begin(&mut book, &place, now);
         }
@@ -183,11 +195,30 @@ impl Physical {
         let book = locked(&self.book);
         let drives = pools.iter_mut().filter_map(|pool| pool.status.as_mut());
         for drive in drives.flat_map(|status| &mut status.drives) {
-            let watched = book.drives.get(&(drive.pool.clone(), drive.index));
-            let is_it = |watched: &&Watched| path_of(drive) == Some(&watched.path);
-            if let Some(watched) = watched.filter(is_it) {
+            let place = Place::Pool(drive.pool.clone(), drive.index);
+            if let Some(watched) = book.at(&place, path_of(drive)) {
                 drive.hardware = watched.document();
             }
+        }
+    }
+
+    /// Likewise into documents of spares.
+    pub fn fill_spares(&self, spares: &mut [Spare]) {
+        let book = locked(&self.book);
+        for spare in spares {
+            if let Some(watched) = book.at(&spare_place(spare), Some(Path::new(&spare.path))) {
+                spare.hardware = watched.document();
+            }
+        }
+    }
+
+    /// Likewise into documents of namespaces that are drives.
+    pub fn fill_namespaces<'a>(&self, namespaces: impl IntoIterator<Item = &'a mut Namespace>) {
+        let book = locked(&self.book);
+        for namespace in namespaces {
+            let Some(path) = drive_of(namespace) else { continue };
+            let watched = book.at(&namespace_place(namespace), Some(path));
+            namespace.hardware = Some(watched.map(Watched::document).unwrap_or_default());
         }
     }
 
@@ -204,7 +235,7 @@ impl Physical {
         let findings = drives.flat_map(|(place, drive)| {
             drive.told.iter().map(move |(concern, words)| Finding {
                 health: Health::Degraded,
-                subject: format!("drive {}/{}", place.0, place.1),
+                subject: place.subject(),
                 why: format!("{}: {words}", who(&drive.facts)),
                 help: Some(concern.help(place, drive.advice)),
             })
@@ -214,34 +245,72 @@ impl Physical {
 }
 
 impl Book {
+    /// The drive at a place, if it is that at `path`.
+    fn at(&self, place: &Place, path: Option<&Path>) -> Option<&Watched> {
+        self.drives.get(place).filter(|watched| path == Some(&watched.path))
+    }
+
     /// Takes notice of the drives there are. Those of a pool that does not answer stay as they were.
-    fn follow(&mut self, pools: &[Pool], now: Nanos) {
+    fn follow(&mut self, in_use: &InUse, now: Nanos) {
+        self.follow_pools(&in_use.pools, now);
+        let mut others = BTreeSet::new();
+        for spare in &in_use.spares {
+            let place = spare_place(spare);
+            self.watch(&place, Path::new(&spare.path), spare.id, spare.health, now);
+            others.insert(place);
+        }
+        for namespace in &in_use.namespaces {
+            let Some(path) = drive_of(namespace) else { continue };
+            let health = if namespace.served { DriveHealth::Online } else { DriveHealth::Missing };
+            let place = namespace_place(namespace);
+            self.watch(&place, path, namespace.uuid, health, now);
+            others.insert(place);
+        }
+        self.drives.retain(|place, _| matches!(place, Place::Pool(..)) || others.contains(place));
+    }
+
+    fn follow_pools(&mut self, pools: &[Pool], now: Nanos) {
         let known: BTreeSet<&Name> = pools.iter().map(|pool| &pool.name).collect();
-        self.drives.retain(|(pool, _), _| known.contains(pool));
+        self.drives
+            .retain(|place, _| !matches!(place, Place::Pool(pool, _) if !known.contains(pool)));
         for pool in pools {
             let Some(status) = &pool.status else { continue };
-            self.drives.retain(|(of, index), _| *of != pool.name || *index < status.drives.len());
+            let is_left = |place: &Place| matches!(place, Place::Pool(of, index) if *of == pool.name && *index >= status.drives.len());
+            self.drives.retain(|place, _| !is_left(place));
             let works = status.drives.iter().filter(|drive| drive.health == DriveHealth::Online);
             let can_evacuate =
                 works.count() > usize::from(status.data) + usize::from(status.parity);
             for drive in &status.drives {
-                let place = (drive.pool.clone(), drive.index);
+                let place = Place::Pool(drive.pool.clone(), drive.index);
                 let Some(path) = path_of(drive) else {
                     self.drives.remove(&place);
                     continue;
                 };
-                let before = self.drives.get(&place);
-                if before.is_none_or(|before| before.path != path || before.id != drive.id) {
-                    self.drives.insert(place.clone(), Watched::new(path, drive, now));
-                }
-                let Some(watched) = self.drives.get_mut(&place) else { continue };
-                if std::mem::replace(&mut watched.health, drive.health) != drive.health {
-                    // It came back, or went: somebody may have had it in hands.
-                    watched.due = now;
-                }
+                let watched = self.watch(&place, path, drive.id, drive.health, now);
                 watched.advice = Advice { can_evacuate, is_leaving: drive.leaving };
             }
         }
+    }
+
+    /// Takes notice of the drive at a place.
+    fn watch(
+        &mut self,
+        place: &Place,
+        path: &Path,
+        id: Uuid,
+        health: DriveHealth,
+        now: Nanos,
+    ) -> &mut Watched {
+        let watched =
+            self.drives.entry(place.clone()).or_insert_with(|| Watched::new(path, id, health, now));
+        if watched.path != path || watched.id != id {
+            *watched = Watched::new(path, id, health, now);
+        }
+        if std::mem::replace(&mut watched.health, health) != health {
+            // It came back, or went: somebody may have had it in hands.
+            watched.due = now;
+        }
+        watched
     }
 
     /// The drives that are to be read now, as far as there are threads for them.
@@ -285,7 +354,7 @@ impl Book {
             let before = std::mem::take(&mut drive.told);
             drive.media_errors.forget(now);
             drive.told = concern::of(&drive.facts, &drive.media_errors, drive.is_silent, &before);
-            let of = format!("drive {} of pool {} ({})", place.1, place.0, who(&drive.facts));
+            let of = format!("{place} ({})", who(&drive.facts));
             for (concern, words) in drive.told.iter().filter(|(new, _)| !before.contains_key(new)) {
                 let help = concern.help(place, drive.advice);
                 news.push((Severity::Warning, format!("{of} warns: {words}; {help}")));
@@ -302,6 +371,22 @@ impl Book {
 fn path_of(drive: &Drive) -> Option<&Path> {
     let is_there = !matches!(drive.health, DriveHealth::Missing | DriveHealth::Vacant);
     drive.path.as_deref().map(Path::new).filter(|_| is_there)
+}
+
+fn spare_place(spare: &Spare) -> Place {
+    Place::Spare(spare.pool.clone(), spare.path.clone())
+}
+
+fn namespace_place(namespace: &Namespace) -> Place {
+    Place::Namespace(namespace.subsystem.clone(), namespace.nsid)
+}
+
+/// Where the drive is that a namespace is by itself.
+fn drive_of(namespace: &Namespace) -> Option<&Path> {
+    match &namespace.backend {
+        Backend::Drive { path, .. } | Backend::Passthrough { path } => Some(path),
+        Backend::Memory { .. } | Backend::Volume(_) => None,
+    }
 }
 
 /// Which drive that is, in words.

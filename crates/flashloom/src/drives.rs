@@ -27,7 +27,8 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
                 async |client: Client| Ok((client.drives().await?, client.all_spares().await?));
             let (drives, spares) = ask(global, all)?;
             let drives = drives.into_iter().map(|drive| Listed::Drive(Box::new(drive)));
-            let all: Vec<_> = drives.chain(spares.into_iter().map(Listed::Spare)).collect();
+            let spares = spares.into_iter().map(|spare| Listed::Spare(Box::new(spare)));
+            let all: Vec<_> = drives.chain(spares).collect();
             print(global.output, &all, |all| listed_table(all))
         }
         DriveVerb::Show { of } => {
@@ -201,7 +202,7 @@ pub fn health(drive: &Drive) -> String {
 #[serde(untagged)]
 enum Listed {
     Drive(Box<Drive>),
-    Spare(Spare),
+    Spare(Box<Spare>),
 }
 
 fn listed_table(all: &[Listed]) -> Table {

@@ -53,15 +53,20 @@ fn none(pool: &Name, named: &str) -> Failure {
         .help("`flashloom pool spare list` shows those there are")
 }
 
-/// `spare`, or why it cannot be used.
+/// `spare`, or why it cannot be used, or is not to be relied on.
 pub fn health(spare: &Spare) -> String {
     let health = spare.health.name();
-    spare.problem.as_ref().map_or_else(|| health.to_owned(), |why| format!("{health} ({why})"))
+    match &spare.problem {
+        Some(why) => format!("{health} ({why})"),
+        None if spare.hardware.warnings.is_empty() => health.to_owned(),
+        None => format!("{health}, warns"),
+    }
 }
 
-/// What the machine where this is typed knows of it.
+/// What the daemon knows of it; else the machine where this is typed.
 fn serial(spare: &Spare) -> Option<String> {
-    Machine::new().drive(Path::new(&spare.path)).ok()??.serial
+    let here = || Machine::new().drive(Path::new(&spare.path)).ok()??.serial;
+    spare.hardware.serial.clone().or_else(here)
 }
 
 fn spare_table(all: &[Spare]) -> Table {

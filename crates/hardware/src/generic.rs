@@ -22,7 +22,7 @@ pub struct Generic {
     /// The world wide identifier of the namespace, with its kind.
     pub wwid: Option<String>,
     /// The block device's folder in sysfs.
-    disk: PathBuf,
+    pub(crate) disk: PathBuf,
 }
 
 impl Generic {

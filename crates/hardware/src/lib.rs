@@ -93,9 +93,10 @@ impl Machine {
     }
 
     /// The drive behind `path`: a device node or a link to one, of a disk, a partition, or a device (LVM,
-    /// encryption, md) that lies on exactly one drive. Several paths to one drive are one.
+    /// encryption, md) that lies on exactly one drive, or an NVMe namespace by its generic character device. Several
+    /// paths to one drive are one.
     ///
-    /// `None` for what is no block device, for one without hardware (loop, ram), and for one over several drives.
+    /// `None` for what is no device of a drive, for one without hardware (loop, ram), and for one over several drives.
     ///
     /// # Errors
     /// [`Error::Path`] when `path` cannot be looked at, [`Error::Unknown`] when the kernel has no such device any
@@ -107,6 +108,13 @@ impl Machine {
         }
         let of = |source| Error::Path { path: path.to_owned(), source };
         let metadata = fs::metadata(path).map_err(of)?;
+        if metadata.file_type().is_char_device() {
+            return match self.generic(path) {
+                Ok(found) => Ok(Some(describe::read(&self.sys, found.disk))),
+                Err(Error::NotGeneric { .. }) => Ok(None),
+                Err(error) => Err(error),
+            };
+        }
         if !metadata.file_type().is_block_device() {
             return Ok(None);
         }

@@ -42,6 +42,12 @@ SAME='[.nsze, .ncap, .nuse, .nvmcap, .dlfeat, .noiob, .npwg, .npwa, .npdg, .npda
 [ "$(jq -c "$SAME" physical.json)" = "$(jq -c "$SAME" ours.json)" ] || fail "$(jq -c "$SAME" physical.json ours.json)"
 [ "$(jq -c '[.nguid, .eui64]' physical.json)" != "$(jq -c '[.nguid, .eui64]' ours.json)" ] || fail 'the identity is the drive'\''s'
 
+# So does the daemon, of the drive that it is.
+nvme id-ctrl "$PHYSICAL" -o json | jq -r .sn | xargs >serial
+hardware() { array namespace list -o json | jq -r '.[] | select(.nsid == 2) | .hardware | .serial, .smart.wear_percent'; }
+is_known() { [ "$(hardware)" = "$(cat serial; echo 0)" ]; }
+wait_for 60 is_known
+
 verify_load --size=8m --io_size=8m
 # at DEVICE BLOCK BLOCKS: what is there, of 4 KiB each, past all caches.
 at() { dd if="$1" bs=4096 skip="$2" count="$3" iflag=direct status=none; }

@@ -1,4 +1,4 @@
-//! What the machine says of the physical drive behind a pool's.
+//! What the machine says of the physical drive behind a pool's, a spare, or a namespace that is a drive by itself.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl HardwareState {
     }
 }
 
-/// What the machine says of the physical drive behind a pool's. What is left out it does not say.
+/// What the machine says of a physical drive. What is left out it does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DriveHardware {
     /// How much is known.

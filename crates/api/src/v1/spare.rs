@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::DriveHealth;
+use super::{DriveHardware, DriveHealth};
 use crate::value::Name;
 
 /// A drive that stands by to take the place of one of a pool's that fails, or has been gone for long.
@@ -23,4 +23,7 @@ pub struct Spare {
     pub problem: Option<String>,
     /// Its bytes.
     pub size: u64,
+    /// What the machine says of the hardware behind it.
+    #[serde(default)]
+    pub hardware: DriveHardware,
 }

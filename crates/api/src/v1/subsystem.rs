@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::DriveHardware;
 use crate::value::{AnaState, Backend, Nqn, Size};
 
 /// An NVM subsystem.
@@ -72,6 +73,9 @@ pub struct Namespace {
     pub uuid: Uuid,
     /// NGUID as 32 hexadecimal digits, kept over restarts.
     pub nguid: String,
+    /// What the machine says of the hardware behind it, where it is a drive by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<DriveHardware>,
 }
 
 /// A namespace to add.

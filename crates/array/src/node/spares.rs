@@ -21,7 +21,9 @@ impl Node {
     pub fn all_spares(&self) -> Result<Vec<Spare>> {
         let view = self.view();
         let pools = &view.serving()?.pools;
-        Ok(pools.defs().keys().flat_map(|name| pools.spares(name)).collect())
+        let mut spares: Vec<_> = pools.defs().keys().flat_map(|name| pools.spares(name)).collect();
+        self.physical.fill_spares(&mut spares);
+        Ok(spares)
     }
 
     /// The spares of one pool.
@@ -32,7 +34,9 @@ impl Node {
         let view = self.view();
         let pools = &view.serving()?.pools;
         pools.paused(name)?;
-        Ok(pools.spares(name))
+        let mut spares = pools.spares(name);
+        self.physical.fill_spares(&mut spares);
+        Ok(spares)
     }
 
     /// Gives a pool spares, one after the other: those that it has stay, should one be refused.

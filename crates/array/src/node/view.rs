@@ -70,7 +70,10 @@ impl Node {
     pub fn subsystems(&self) -> Result<Vec<Subsystem>> {
         let view = self.view();
         let all = view.state.current.subsystems.iter();
-        all.map(|(nqn, def)| view.subsystem(nqn, def)).collect()
+        let mut all: Vec<Subsystem> =
+            all.map(|(nqn, def)| view.subsystem(nqn, def)).collect::<Result<_>>()?;
+        self.physical.fill_namespaces(all.iter_mut().flat_map(|of| &mut of.namespaces));
+        Ok(all)
     }
 
     /// One subsystem.
@@ -80,7 +83,9 @@ impl Node {
     pub fn subsystem(&self, nqn: &Nqn) -> Result<Subsystem> {
         let view = self.view();
         let def = view.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
-        view.subsystem(nqn, def)
+        let mut subsystem = view.subsystem(nqn, def)?;
+        self.physical.fill_namespaces(&mut subsystem.namespaces);
+        Ok(subsystem)
     }
 
     /// One namespace.
@@ -91,7 +96,9 @@ impl Node {
         let view = self.view();
         let def = view.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
         let def = def.namespaces.get(&nsid).ok_or_else(|| no_namespace(nqn, nsid))?;
-        view.namespace(nqn, nsid, def)
+        let mut namespace = view.namespace(nqn, nsid, def)?;
+        self.physical.fill_namespaces([&mut namespace]);
+        Ok(namespace)
     }
 
     /// Hosts on a subsystem's list.
@@ -147,6 +154,7 @@ impl View {
             served: serving.is_served(&place),
             uuid,
             nguid: identity::nguid_text(uuid),
+            hardware: None,
         })
     }
 }

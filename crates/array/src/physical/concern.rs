@@ -1,16 +1,47 @@
 //! What there is to look at in a drive, and what to do about it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use api::v1::{CriticalWarning, DriveHardware};
-use api::value::Name;
+use api::value::{Name, Nqn};
 use reactor::Nanos;
 
 use crate::limits::{HARDWARE_PATIENCE, MEDIA_ERRORS_TOLD};
 
-/// A place in a pool.
-pub type Place = (Name, usize);
+/// What a drive is used for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// A pool, and its place there.
+    Pool(Name, usize),
+    /// A pool that it stands by for, and where it is.
+    Spare(Name, String),
+    /// A namespace by itself.
+    Namespace(Nqn, u32),
+}
+
+impl Place {
+    /// As findings name it.
+    pub fn subject(&self) -> String {
+        match self {
+            Self::Pool(pool, index) => format!("drive {pool}/{index}"),
+            Self::Spare(pool, path) => format!("spare {path} of pool {pool}"),
+            Self::Namespace(nqn, nsid) => format!("namespace {nsid} of {nqn}"),
+        }
+    }
+}
+
+/// As events name it.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(pool, index) => write!(f, "drive {index} of pool {pool}"),
+            Self::Spare(..) => f.write_str(&self.subject()),
+            Self::Namespace(..) => write!(f, "the drive of {}", self.subject()),
+        }
+    }
+}
 
 /// Percent used of the life that the vendor expects, at which it is over.
 const WORN: u8 = 100;
@@ -115,39 +146,58 @@ pub fn of(
 impl Concern {
     /// What to do about it.
     pub fn help(self, place: &Place, advice: Advice) -> String {
-        let drive = format!("{}/{}", place.0, place.1);
-        let replace =
-            format!("`flashloom drive replace {drive} NEW` puts another one in its place");
-        let evacuate = match advice.can_evacuate {
-            true => {
-                format!(", `flashloom drive evacuate {drive}` moves what it has onto the others")
-            }
-            false => String::new(),
-        };
+        if advice.is_leaving
+            && let Place::Pool(pool, index) = place
+        {
+            return format!(
+                "what it has is being moved: `flashloom drive show {pool}/{index}` says when it can be pulled"
+            );
+        }
+        let instead = instead(place, advice);
         match self {
-            _ if advice.is_leaving => {
-                format!(
-                    "what it has is being moved: `flashloom drive show {drive}` says when it can be pulled"
-                )
-            }
             Self::Critical(warning) if warning.foretells_failure() => {
-                format!("it is about to fail: {replace}{evacuate}")
+                format!("it is about to fail: {instead}")
             }
             Self::Critical(CriticalWarning::Temperature) | Self::Hot => {
                 "look at the machine's cooling: a drive that is too hot gets slow, then stops"
                     .to_owned()
             }
             Self::Critical(_) => {
-                format!(
-                    "it may lose what it has acknowledged when power fails: {replace}{evacuate}"
-                )
+                format!("it may lose what it has acknowledged when power fails: {instead}")
             }
-            Self::Worn => format!("plan for another one: {replace}{evacuate}"),
-            Self::MediaErrors => format!(
-                "`flashloom pool scrub start {}` finds what it no longer gives; if they go on, {replace}{evacuate}",
-                place.0
-            ),
-            Self::Silent => format!("see the kernel's log; if it stays so, {replace}{evacuate}"),
+            Self::Worn => format!("plan for another one: {instead}"),
+            Self::MediaErrors => match place {
+                Place::Pool(pool, _) => format!(
+                    "`flashloom pool scrub start {pool}` finds what it no longer gives; if they go on, {instead}"
+                ),
+                Place::Spare(..) | Place::Namespace(..) => format!("if they go on, {instead}"),
+            },
+            Self::Silent => format!("see the kernel's log; if it stays so, {instead}"),
+        }
+    }
+}
+
+/// How another drive comes to do what this one does.
+fn instead(place: &Place, advice: Advice) -> String {
+    match place {
+        Place::Pool(pool, index) => {
+            let drive = format!("{pool}/{index}");
+            let replace =
+                format!("`flashloom drive replace {drive} NEW` puts another one in its place");
+            match advice.can_evacuate {
+                true => format!(
+                    "{replace}, `flashloom drive evacuate {drive}` moves what it has onto the others"
+                ),
+                false => replace,
+            }
+        }
+        Place::Spare(pool, path) => format!(
+            "`flashloom pool spare add {pool} NEW` has another one stand by, then \
+             `flashloom pool spare remove {pool} {path}` lets this one go"
+        ),
+        Place::Namespace(..) => {
+            "nothing else has what is on it: have its hosts copy that to another namespace"
+                .to_owned()
         }
     }
 }
@@ -158,7 +208,8 @@ mod tests {
 
     #[test]
     fn what_is_advised_can_be_done() {
-        let place: Place = ("fast".parse().unwrap(), 2);
+        let pool: Name = "fast".parse().unwrap();
+        let place = Place::Pool(pool.clone(), 2);
         let help = |concern: Concern, can_evacuate, is_leaving| {
             concern.help(&place, Advice { can_evacuate, is_leaving })
         };
@@ -179,6 +230,14 @@ mod tests {
             assert!(help(concern, false, false).contains("drive replace fast/2 NEW"));
         }
         assert!(help(Concern::Hot, false, false).contains("cooling"));
+        let spare = Place::Spare(pool, "/dev/sdx".to_owned());
+        for concern in [failing, Concern::Worn, Concern::MediaErrors, Concern::Silent] {
+            let said = concern.help(&spare, Advice::default());
+            assert!(said.contains("`flashloom pool spare remove fast /dev/sdx`"), "{said}");
+        }
+        let alone = Place::Namespace("nqn.2026-11.org.example:s".parse().unwrap(), 3);
+        let said = failing.help(&alone, Advice::default());
+        assert!(said.starts_with("it is about to fail") && said.contains("copy"), "{said}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api::v1::{DriveHealth, Kind, Severity, Spare};
+use api::v1::{DriveHardware, DriveHealth, Kind, Severity, Spare};
 use api::value::{DrivePath, Name};
 use media::Drive;
 use reactor::{Call, Nanos, buffer};
@@ -447,6 +447,7 @@ impl Pools {
                 health: if problem.is_none() { DriveHealth::Spare } else { DriveHealth::Missing },
                 problem,
                 size: def.size,
+                hardware: DriveHardware::default(),
             }
         };
         all.map(document).collect()

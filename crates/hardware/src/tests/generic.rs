@@ -52,6 +52,10 @@ fn a_namespace_is_found_with_its_block_device() {
     assert_eq!(found.transfer_bytes, 256 << 10);
     assert_eq!(found.wwid.as_deref(), Some("eui.0025385b71b0a4f1"));
     assert_eq!(found.bytes_now(), Some(1 << 20));
+    // It is the drive that its block device is.
+    let drive = machine.machine().drive(Path::new("/dev/null")).unwrap().unwrap();
+    assert_eq!(drive.kernel_name, "nvme0n1");
+    assert_eq!(drive, machine.drive("259:0"));
     std::fs::remove_dir_all(machine.sys(NVME)).unwrap();
     assert_eq!(found.bytes_now(), None, "the drive is gone");
 }

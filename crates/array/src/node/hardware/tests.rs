@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{
-    CriticalWarning, DriveHardware, DriveReplacement, Finding, HardwareState, JobState, NewPool,
-    PollPolicy, Severity,
+    Consent, CriticalWarning, DriveHardware, DriveReplacement, Finding, HardwareState, JobState,
+    NewDrives, NewPool, PollPolicy, Severity,
 };
-use api::value::PoolDrive;
+use api::value::{Name, Nqn, PoolDrive};
 use hardware::{Answer, Machine, Script};
+use serde_json::json;
 
 use crate::jobs::Work;
 use crate::limits::{HARDWARE_EVERY, HARDWARE_PATIENCE, MEDIA_ERRORS_TOLD};
@@ -348,5 +349,70 @@ fn a_drive_is_read_when_it_comes_back_and_after_a_restart() {
     rig.node.export_pool(&"fast".parse().unwrap()).unwrap();
     rig.look();
     assert!(rig.findings(2).is_empty());
+    rig.node.stop();
+}
+
+/// A spare that is about to fail is none, and what is on a drive that is a namespace by itself nothing gives back.
+#[test]
+fn spares_and_drives_that_are_namespaces_are_watched_too() {
+    let mut rig = Rig::new();
+    let pool: Name = "fast".parse().unwrap();
+    let nqn: Nqn = "nqn.2026-11.org.example:s".parse().unwrap();
+    for n in [4, 5] {
+        rig.script.set(&rig.path(n), &format!("S{n}"), page(&[]));
+    }
+    let sized = |n| format!("{},size=192MiB", rig.path(n).display());
+    let spare = NewDrives { drives: vec![sized(4).parse().unwrap()], force: false };
+    rig.node.add_spares(&pool, &spare).unwrap();
+    rig.node.add_subsystem(serde_json::from_value(json!({"nqn": nqn})).unwrap()).unwrap();
+    let new = json!({"nsid": 3, "backend": format!("drive:{}", sized(5))});
+    rig.node.add_namespace(&nqn, serde_json::from_value(new).unwrap()).unwrap();
+    let new = json!({"nsid": 4, "backend": "memory:1MiB"});
+    rig.node.add_namespace(&nqn, serde_json::from_value(new).unwrap()).unwrap();
+
+    let of_spare = |rig: &Rig| rig.node.spares(&pool).unwrap()[0].hardware.clone();
+    let of_namespace = |rig: &Rig| rig.node.namespace(&nqn, 3).unwrap().hardware.unwrap();
+    rig.until(|| of_spare(&rig).smart.is_some() && of_namespace(&rig).smart.is_some());
+    rig.settle();
+    assert_eq!(of_spare(&rig).serial.as_deref(), Some("S4"));
+    assert_eq!(of_namespace(&rig).serial.as_deref(), Some("S5"));
+    assert_eq!(rig.node.all_spares().unwrap()[0].hardware, of_spare(&rig));
+    let subsystem = rig.node.subsystem(&nqn).unwrap();
+    assert_eq!(subsystem.namespaces[0].hardware, Some(of_namespace(&rig)));
+    assert_eq!(subsystem.namespaces[1].hardware, None, "memory");
+
+    let fails = page(&[(0, 0b100)]);
+    rig.later(HARDWARE_EVERY);
+    rig.script.set(&rig.path(4), "S4", fails.clone());
+    rig.script.set(&rig.path(5), "S5", fails);
+    let warns = |hardware: DriveHardware| hardware.warnings == ["reliability is degraded"];
+    rig.until(|| warns(of_spare(&rig)) && warns(of_namespace(&rig)));
+    rig.settle();
+    let path = rig.path(4).display().to_string();
+    let findings = rig.node.health().unwrap().findings;
+    for (subject, told, help) in [
+        (
+            format!("spare {path} of pool fast"),
+            format!("spare {path} of pool fast (EXAMPLE MODEL, serial S4) warns"),
+            format!("`flashloom pool spare remove fast {path}`"),
+        ),
+        (
+            format!("namespace 3 of {nqn}"),
+            format!("the drive of namespace 3 of {nqn} (EXAMPLE MODEL, serial S5) warns"),
+            "have its hosts copy that".to_owned(),
+        ),
+    ] {
+        assert_eq!(rig.told(Severity::Warning, &told), 1, "{told}");
+        let finding = findings.iter().find(|finding| finding.subject == subject).unwrap();
+        assert!(finding.help.as_ref().unwrap().contains(&help), "{finding:?}");
+    }
+
+    // Those that are used no more are nobody's concern.
+    let id = rig.node.spares(&pool).unwrap()[0].id;
+    rig.node.remove_spare(&pool, id).unwrap();
+    rig.node.remove_namespace(&nqn, 3, Consent::FORCE).unwrap();
+    rig.look();
+    let findings = rig.node.health().unwrap().findings;
+    assert!(findings.iter().all(|finding| !finding.why.contains("serial")), "{findings:?}");
     rig.node.stop();
 }

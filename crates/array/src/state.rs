@@ -416,6 +416,28 @@ mod tests {
         assert_eq!(StateDir::open(&path).unwrap().left(), None);
     }
 
+    /// A program that the last daemon was starting when it ended had the lock's file for a moment more.
+    #[test]
+    fn a_daemon_that_ended_in_order_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = StateDir::open(dir.path()).unwrap();
+        let child = first.lock.try_clone().unwrap();
+        first.end().unwrap();
+        drop(first);
+        let lock = dir.path().canonicalize().unwrap().join("lock");
+        let is_lock = |file: &fs::DirEntry| fs::read_link(file.path()).is_ok_and(|to| to == lock);
+        let opened = || fs::read_dir("/proc/self/fd").unwrap().flatten().filter(is_lock).count();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| StateDir::open(dir.path()));
+            while opened() < 2 {
+                std::thread::yield_now();
+            }
+            assert!(!second.is_finished());
+            drop(child);
+            assert_eq!(second.join().unwrap().unwrap().left(), None);
+        });
+    }
+
     #[test]
     fn a_damaged_state_is_refused_and_kept() {
         let dir = tempfile::tempdir().unwrap();

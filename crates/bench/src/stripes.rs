@@ -1,7 +1,7 @@
 //! The way of data from memory through stripes to drives, against a copy of it into one drive, in
 //! the same run. The drives are memory.
 
-use engine::address::{BLOCK, Key, SegmentId, View};
+use engine::address::{BLOCK, Key, SegmentId, Version, View};
 use engine::drives::{DriveSet, DriveSlot};
 use engine::segment::{Member, Owner, SegmentInfo, Segments, Stream};
 use media::Drive;
@@ -132,7 +132,8 @@ impl Rig {
             let blocks = block..block + count;
             let owner = Owner::Write { key: Key::new(View::new(1), u64_of(block)) };
             let data = &self.source[blocks.start * BLOCK..blocks.end * BLOCK];
-            builder.push(owner, &self.crcs[blocks], data).ok_or("there is room")?;
+            let pushed = builder.push(owner, Version::FIRST, &self.crcs[blocks], data);
+            pushed.ok_or("there is room")?;
             block = (block + count) % self.crcs.len();
         }
         let filled = now_exact();

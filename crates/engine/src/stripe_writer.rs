@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use reactor::sync::{Semaphore, Signal};
 
-use crate::address::{Entry, Key, Location, LogMark, SegmentId, SharedBlockId, View};
+use crate::address::{Entry, Key, Location, LogMark, SegmentId, SharedBlockId, Version, View};
 use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
@@ -315,27 +315,40 @@ impl Writer {
         &self,
         stream: Stream,
         owner: Owner,
+        version: Version,
         crcs: &[u32],
         data: &[u8],
     ) -> Option<Location> {
         let mut open = self.open[index(stream)].borrow_mut();
-        open.as_mut()?.builder.as_mut()?.push(owner, crcs, data)
+        open.as_mut()?.builder.as_mut()?.push(owner, version, crcs, data)
     }
 
     /// Has one block refer to another's contents, in the stream's stripe if there is room right now.
-    pub fn try_refer(&self, stream: Stream, key: Key, to: &Reference) -> Option<Location> {
+    pub fn try_refer(
+        &self,
+        stream: Stream,
+        key: Key,
+        version: Version,
+        to: &Reference,
+    ) -> Option<Location> {
         let mut open = self.open[index(stream)].borrow_mut();
         let at = to.stored.location;
         let source = at.name().is_none().then_some(to.source);
         let builder = open.as_mut()?.builder.as_mut()?;
-        builder.push_reference(key, SharedBlockId::of(at), to.stored.crc, source)
+        builder.push_reference(key, version, SharedBlockId::of(at), to.stored.crc, source)
     }
 
     /// Says of one block that its contents are lost, in the stream's stripe if there is room right now; if `old` is
     /// given, only where the map still has it there.
-    pub fn try_lose(&self, stream: Stream, key: Key, old: Option<Location>) -> Option<Location> {
+    pub fn try_lose(
+        &self,
+        stream: Stream,
+        key: Key,
+        version: Version,
+        old: Option<Location>,
+    ) -> Option<Location> {
         let mut open = self.open[index(stream)].borrow_mut();
-        open.as_mut()?.builder.as_mut()?.push_lost(key, old)
+        open.as_mut()?.builder.as_mut()?.push_lost(key, version, old)
     }
 
     /// Blocks of one record that [`try_append`](Self::try_append) takes right now, at least.
@@ -386,7 +399,9 @@ impl Writer {
         let crc = stdx::crc32c(block);
         let owner = Owner::Write { key: Key::new(View::METADATA, number) };
         loop {
-            if let Some(location) = self.try_append(Stream::Metadata, owner, &[crc], block) {
+            if let Some(location) =
+                self.try_append(Stream::Metadata, owner, Version::FIRST, &[crc], block)
+            {
                 self.pending.borrow_mut().insert(location, block.into());
                 self.table.borrow_mut().add_live(location, 1);
                 return Ok(Entry { location, crc });

@@ -131,13 +131,13 @@ pub(super) async fn learn(
         for record in header.placed() {
             match record.owner {
                 Owner::Write { key } => {
-                    map.insert(key, Version::FIRST, record.location, Encoding::PLAIN, record.crcs);
+                    map.insert(key, record.version, record.location, Encoding::PLAIN, record.crcs);
                 }
                 Owner::Hole { key, blocks } => {
-                    map.insert_hole(key.view, Version::FIRST, key.block, blocks);
+                    map.insert_hole(key.view, record.version, key.block, blocks);
                 }
                 Owner::Lost { key, old: None } => {
-                    map.insert_lost(key, Version::FIRST, usize32(record.count));
+                    map.insert_lost(key, record.version, usize32(record.count));
                 }
                 Owner::Lost { key, old: Some(old) } => {
                     for n in 0..record.count {
@@ -146,7 +146,8 @@ pub(super) async fn learn(
                     }
                 }
                 Owner::Refer { key, name } => {
-                    let learnt = learn_references(map, key, name, record.crcs).await;
+                    let learnt =
+                        learn_references(map, key, record.version, name, record.crcs).await;
                     tell_unlearnt(look, shard, learnt);
                 }
                 Owner::Share { key, name } => {
@@ -184,6 +185,7 @@ fn tell_unlearnt(look: &Look<'_>, shard: u16, learnt: crate::Result<()>) {
 async fn learn_references(
     map: &Opened<'_, '_>,
     key: Key,
+    version: Version,
     name: SharedBlockId,
     crcs: &[u32],
 ) -> crate::Result<()> {
@@ -195,7 +197,7 @@ async fn learn_references(
         let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
         map.insert(born.key(), Version::FIRST, born.origin(), Encoding::PLAIN, crcs);
     }
-    map.insert(key, Version::FIRST, name.reference(), Encoding::PLAIN, crcs);
+    map.insert(key, version, name.reference(), Encoding::PLAIN, crcs);
     Ok(())
 }
 

@@ -6,7 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Bad, VERSION, check, seal};
 use crate::address::{
-    BLOCK, BLOCK_BITS, Encoding, Key, Location, LogMark, SLOT_BITS, SegmentId, SharedBlockId, View,
+    BLOCK, BLOCK_BITS, Encoding, Key, Location, LogMark, SLOT_BITS, SegmentId, SharedBlockId,
+    Version, View,
 };
 use raid::Geometry;
 use stdx::num::{u16_of, u32_of, usize32};
@@ -78,16 +79,27 @@ impl Owner {
 
 /// In the byte of the stream: lengths and methods of the stored pieces follow the checksums, a byte each. Set aside.
 const HAS_ENCODINGS: u8 = 0x80;
+/// There, too: the records' versions follow the checksums, since one of them has another than the first.
+const HAS_VERSIONS: u8 = 0x40;
 
 /// One entry of a stripe's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerRecord {
     pub owner: Owner,
+    /// In which version of its volume its blocks are such; the first of what has a name, and of what changes what the
+    /// map has in its place.
+    pub version: Version,
     /// Blocks it speaks of; none for a hole, which says so itself.
     pub count: u32,
 }
 
 impl OwnerRecord {
+    /// One without versions.
+    #[must_use]
+    pub const fn first(owner: Owner, count: u32) -> Self {
+        Self { owner, version: Version::FIRST, count }
+    }
+
     /// Blocks of the stripe it has.
     #[must_use]
     pub const fn contents(&self) -> u32 {
@@ -111,6 +123,7 @@ impl OwnerRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed<'a> {
     pub owner: Owner,
+    pub version: Version,
     /// Blocks it speaks of; none for a hole.
     pub count: u32,
     /// Of its first block. Of no meaning where the stripe does not have the contents.
@@ -147,12 +160,12 @@ impl StripeHeader {
         let (mut before, mut referred) = (0, 0);
         self.records.iter().map(move |record| {
             let location = Location::new(self.segment, self.first_slot).offset(u32_of(before));
-            let (owner, count) = (record.owner, record.count);
+            let OwnerRecord { owner, version, count } = *record;
             let len = if owner.has_checksums() { usize32(count) } else { 0 };
             if let Owner::Share { .. } = owner {
                 // It speaks of the blocks that the record before it refers to.
                 let crcs = &self.references[referred - usize32(count)..referred];
-                return Placed { owner, count, location, crcs };
+                return Placed { owner, version, count, location, crcs };
             }
             let (list, at) = match owner.has_contents() {
                 true => (&self.crcs, &mut before),
@@ -160,7 +173,7 @@ impl StripeHeader {
             };
             let crcs = &list[*at..*at + len];
             *at += len;
-            Placed { owner, count, location, crcs }
+            Placed { owner, version, count, location, crcs }
         })
     }
 
@@ -222,6 +235,7 @@ const _: () = assert!(BLOCK_BITS == 5 * 8 && Encoding::KEY_BITS == 3 * 8);
 const HEAD: usize = size_of::<Head>();
 pub(crate) const RECORD: usize = size_of::<Record>();
 const CRC: usize = size_of::<u32>();
+const VERSION_BYTES: usize = size_of::<u32>();
 
 mod kind {
     pub const WRITE: u8 = 1;
@@ -246,16 +260,30 @@ pub fn segment_blocks(geometry: Geometry) -> u64 {
     u64::from(geometry.stripes() * (geometry.stripe_blocks() - header_blocks(geometry)))
 }
 
+/// Bytes of a header with so many records, without checksums.
+const fn bytes_of(records: usize, has_versions: bool) -> usize {
+    HEAD + records * (RECORD + if has_versions { VERSION_BYTES } else { 0 })
+}
+
 /// Whether a header of so many blocks has room for these.
 #[must_use]
-pub(crate) const fn fits(header_blocks: u32, records: usize, checksums: usize) -> bool {
-    HEAD + records * RECORD + checksums * CRC <= usize32(header_blocks) * BLOCK
+pub(crate) const fn fits(
+    header_blocks: u32,
+    records: usize,
+    checksums: usize,
+    has_versions: bool,
+) -> bool {
+    bytes_of(records, has_versions) + checksums * CRC <= usize32(header_blocks) * BLOCK
 }
 
 /// How many checksums a header of so many blocks has room for beside so many records.
 #[must_use]
-pub(crate) const fn checksums_beside(header_blocks: u32, records: usize) -> usize {
-    (usize32(header_blocks) * BLOCK).saturating_sub(HEAD + records * RECORD) / CRC
+pub(crate) const fn checksums_beside(
+    header_blocks: u32,
+    records: usize,
+    has_versions: bool,
+) -> usize {
+    (usize32(header_blocks) * BLOCK).saturating_sub(bytes_of(records, has_versions)) / CRC
 }
 
 fn to_raw(record: &OwnerRecord) -> Record {
@@ -278,6 +306,7 @@ fn to_raw(record: &OwnerRecord) -> Record {
     }
 }
 
+/// A record, but for its version.
 fn from_raw(raw: &Record) -> Result<OwnerRecord, Bad> {
     let (block, argument) = (from_low_bytes(raw.block), raw.argument.get());
     if raw.key != [0; 3] {
@@ -304,7 +333,7 @@ fn from_raw(raw: &Record) -> Result<OwnerRecord, Bad> {
         kind::SHARE => Owner::Share { key, name: name(argument, count)? },
         _ => return Err(Bad::Field("record kind")),
     };
-    Ok(OwnerRecord { owner, count })
+    Ok(OwnerRecord::first(owner, count))
 }
 
 /// The first of `count` adjacent places, which are those of contents.
@@ -339,6 +368,8 @@ fn check_pairs(records: &[OwnerRecord]) -> Result<(), Bad> {
 impl StripeHeader {
     /// Fills `bytes`, the header blocks of a stripe.
     pub(crate) fn write(&self, pool: [u8; 16], bytes: &mut [u8]) {
+        let has_versions = self.records.iter().any(|record| record.version != Version::FIRST);
+        let mark = if has_versions { HAS_VERSIONS } else { 0 };
         let head = Head {
             magic: MAGIC,
             crc: 0.into(),
@@ -351,7 +382,7 @@ impl StripeHeader {
             stripe: u16_of(usize32(self.stripe)).into(),
             records: u16_of(self.records.len()).into(),
             blocks: u16_of(self.crcs.len()).into(),
-            stream: self.stream.to_byte(),
+            stream: self.stream.to_byte() | mark,
             log: low_bytes(self.log),
         };
         let (front, rest) = bytes.split_at_mut(HEAD);
@@ -364,6 +395,11 @@ impl StripeHeader {
         let (crcs, rest) = rest.split_at_mut((self.crcs.len() + self.references.len()) * CRC);
         for (crc, to) in checksums.zip(crcs.chunks_exact_mut(CRC)) {
             to.copy_from_slice(&crc.to_le_bytes());
+        }
+        let (versions, rest) =
+            rest.split_at_mut(if has_versions { self.records.len() * VERSION_BYTES } else { 0 });
+        for (record, to) in self.records.iter().zip(versions.chunks_exact_mut(VERSION_BYTES)) {
+            to.copy_from_slice(&record.version.get().to_le_bytes());
         }
         rest.fill(0);
         seal(bytes, MAGIC);
@@ -393,21 +429,29 @@ impl StripeHeader {
         let records = raw
             .chunks_exact(RECORD)
             .map(|raw| from_raw(&Record::read_from_bytes(raw).map_err(|_| Bad::Field("records"))?));
-        let records: Vec<OwnerRecord> = records.collect::<Result<_, _>>()?;
+        let mut records: Vec<OwnerRecord> = records.collect::<Result<_, _>>()?;
         check_pairs(&records)?;
         if records.iter().map(|r| usize32(r.contents())).sum::<usize>() != blocks {
             return Err(Bad::Field("count"));
         }
         let references: usize = records.iter().map(|r| usize32(r.references())).sum();
-        let checksums = rest.get(..(blocks + references) * CRC).ok_or(Bad::Field("checksums"))?;
+        let checksums = (blocks + references) * CRC;
+        let (checksums, rest) = rest.split_at_checked(checksums).ok_or(Bad::Field("checksums"))?;
         let (crcs, references) = checksums.split_at(blocks * CRC);
         let crc = |c: &[u8]| c.try_into().map_or(0, u32::from_le_bytes);
+        if head.stream & HAS_VERSIONS != 0 {
+            let bytes = records.len() * VERSION_BYTES;
+            let versions = rest.get(..bytes).ok_or(Bad::Field("versions"))?;
+            for (record, raw) in records.iter_mut().zip(versions.chunks_exact(VERSION_BYTES)) {
+                record.version = Version::new(crc(raw)).ok_or(Bad::Field("version of a record"))?;
+            }
+        }
         Ok(Self {
             segment: SegmentId::new(head.segment.get()),
             generation: head.generation.get(),
             stripe,
             shard: head.shard.get(),
-            stream: Stream::from_byte(head.stream).ok_or(Bad::Field("stream"))?,
+            stream: Stream::from_byte(head.stream & !HAS_VERSIONS).ok_or(Bad::Field("stream"))?,
             sequence: head.sequence.get(),
             log: from_low_bytes(head.log),
             first_slot: geometry.stripe_slot(stripe) + header_blocks,

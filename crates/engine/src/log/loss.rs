@@ -9,7 +9,7 @@ use super::expected::{Expected, expected};
 use super::limits::ALIGN;
 use super::record::{HEADER, Kind, Record};
 use super::ring::{Mark, Ring};
-use crate::address::{BLOCK, Key};
+use crate::address::{BLOCK, Key, Version};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use stdx::num::{u64_of, usize64};
 
@@ -272,6 +272,7 @@ fn skip(ring: &Ring, epoch: u32, next: &Next, store: &Store) -> Result<()> {
             settled: ring.head.sequence - 1,
             epoch: epoch.max(1),
             kind: Kind::Pad { bytes },
+            version: Version::FIRST,
             data_crc: 0,
         };
         store.amend(ring.at(mark.position), &record.encode())?;

@@ -44,7 +44,7 @@ pub use refer::Holding;
 pub use reserve::{Reserved, Stored};
 pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
 
-use crate::address::{BLOCK, Key};
+use crate::address::{BLOCK, Key, Version, View};
 use crate::error::{Error, Kind, Result};
 use commit::Commits;
 use control::Control;
@@ -445,6 +445,12 @@ impl Log {
     #[must_use]
     pub fn status(&self) -> Status {
         self.shared.status()
+    }
+
+    /// What is reserved of this view from now on is of this version: known to the log's user, who tells of it again
+    /// when the log was opened.
+    pub fn set_version(&self, view: View, version: Version) {
+        self.shared.ring.borrow_mut().set_version(view, version);
     }
 
     /// From now on appends are answered with `Gone`, those that wait included: once the log is

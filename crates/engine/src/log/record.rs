@@ -2,10 +2,10 @@
 //! are several, the data. Everything is aligned to 64 bytes.
 
 use super::limits::{ALIGN, RECORD_BLOCKS_MAX};
-use crate::address::{BLOCK, BLOCK_BITS, Encoding, Key, Location, Method, Stored, View};
+use crate::address::{BLOCK, BLOCK_BITS, Encoding, Key, Location, Method, Stored, Version, View};
 use stdx::crc32c;
 use stdx::num::{low8, low32, u64_of, usize64};
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FLRC");
@@ -38,8 +38,7 @@ pub(super) struct Header {
     /// references: of all that follows. Of lost blocks: the record's length in units of 64 bytes.
     data_crc: U32,
     kind: u8,
-    reserved: u8,
-    reserved2: U16,
+    version: [u8; 3],
 }
 
 /// Bytes of a header.
@@ -48,6 +47,7 @@ const _: () = assert!(size_of::<Header>() == HEADER);
 const _: () = assert!(std::mem::offset_of!(Header, ring) == 8);
 const _: () = assert!(std::mem::offset_of!(Header, epoch) == 32);
 const _: () = assert!(std::mem::offset_of!(Header, data_crc) == 56);
+const _: () = assert!(std::mem::offset_of!(Header, version) == 61 && Version::BITS <= 3 * 8);
 
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub(super) struct Record {
     pub settled: u64,
     pub epoch: u32,
     pub kind: Kind,
+    /// In which version of its volume its blocks are such.
+    pub version: Version,
     pub data_crc: u32,
 }
 
@@ -96,6 +98,17 @@ pub(super) const fn list_bytes(blocks: usize) -> u64 {
 }
 
 impl Kind {
+    /// Whose blocks it is about; `None` of padding.
+    pub const fn view(self) -> Option<View> {
+        match self {
+            Self::Write { key, .. }
+            | Self::Hole { key, .. }
+            | Self::Refer { key, .. }
+            | Self::Lost { key, .. } => Some(key.view),
+            Self::Pad { .. } => None,
+        }
+    }
+
     /// Bytes of the whole record.
     pub const fn bytes(self) -> u64 {
         match self {
@@ -197,6 +210,7 @@ impl Record {
             Kind::Lost { bytes, .. } => low32(bytes / ALIGN),
             _ => self.data_crc,
         };
+        let [a, b, c, _] = self.version.get().to_le_bytes();
         let mut header = Header {
             magic: MAGIC.into(),
             crc: 0.into(),
@@ -209,8 +223,7 @@ impl Record {
             count: count.into(),
             data_crc: data_crc.into(),
             kind,
-            reserved: 0,
-            reserved2: 0.into(),
+            version: [a, b, c],
         };
         header.crc = crc32c(&header.as_bytes()[8..]).into();
         zerocopy::transmute!(header)
@@ -227,6 +240,8 @@ impl Record {
         if header.magic.get() != MAGIC || header.crc.get() != crc32c(&bytes[8..HEADER]) {
             return None;
         }
+        let [a, b, c] = header.version;
+        let version = Version::new(u32::from_le_bytes([a, b, c, 0]))?;
         let (block, count) = (header.block.get(), header.count.get());
         let end = block.checked_add(count)?;
         let kind = match header.kind {
@@ -254,6 +269,7 @@ impl Record {
             settled: header.settled.get(),
             epoch: header.epoch.get(),
             kind,
+            version,
             data_crc: header.data_crc.get(),
         })
     }

@@ -4,7 +4,7 @@ use super::device::Store;
 use super::record::{HEADER, Kind, list_bytes};
 use super::ring::{Mark, Ring};
 use super::{Shared, Turn};
-use crate::address::BLOCK;
+use crate::address::{BLOCK, Version};
 use crate::canary::{self, Canary};
 use crate::error::{Kind as ErrorKind, Result};
 use stdx::num::u64_of;
@@ -95,6 +95,7 @@ impl Drop for Reserved<'_> {
 /// Where the next record is to be, and what is stored of it.
 struct Range {
     kind: Kind,
+    version: Version,
     /// The head, which nobody moves meanwhile.
     head: Mark,
     /// Bytes that are skipped before the record, at the ring's end.
@@ -131,7 +132,8 @@ impl Ring {
         if let Kind::Write { key, blocks } = kind {
             self.blocks.prefetch(key, u64_of(blocks));
         }
-        Range { kind, head: self.head, skipped, filled: 0, crc: 0, changes: store.changes() }
+        let (version, changes) = (self.version_of(kind), store.changes());
+        Range { kind, version, head: self.head, skipped, filled: 0, crc: 0, changes }
     }
 
     /// What was reserved is filled no more.
@@ -190,7 +192,7 @@ impl Ring {
         if range.skipped > 0 {
             self.pad(range.skipped, store)?;
         }
-        let mark = self.store_header(kind, body, store)?;
+        let mark = self.store_header(kind, range.version, body, store)?;
         assert_eq!(self.head, Self::after(mark, kind), "what was reserved was committed");
         self.refer(kind, body);
         if store.is_memory() {
@@ -198,7 +200,7 @@ impl Ring {
                 store.fence();
             }
             if self.settled == range.head && !store.is_troubled() {
-                self.publish(mark, kind);
+                self.publish(mark, kind, range.version);
                 self.settled = self.head;
                 return Ok(mark);
             }

@@ -7,9 +7,9 @@ use super::limits::{ALIGN, BLOCKS_AHEAD, PAGE, RECORD_BLOCKS_MAX, RECORDS_AHEAD,
 use super::record::{CrcList, HEADER, Kind, Record, list_bytes, reference_at};
 use super::refer::Referred;
 use super::{Data, Found, Item, Reference, What};
-use crate::address::{BLOCK, Key};
+use crate::address::{BLOCK, Key, Version, View};
 use crate::error::{Error, Kind as ErrorKind, Result};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use stdx::crc32c;
 use stdx::num::{low32, u32_of, u64_of, usize64};
 
@@ -41,6 +41,10 @@ pub(super) struct Ring {
     pub referred: Referred,
     /// A range behind the head is filled: nobody else moves the head.
     pub reserved: bool,
+    /// The versions that volumes are at, of those that are beyond the first.
+    versions: BTreeMap<View, Version>,
+    /// Of views with records of other versions than the first: from which record on they are of which.
+    since: BTreeMap<View, VecDeque<(u64, Version)>>,
     /// Of the blocks in that range.
     pub list: CrcList,
     /// Of those of a record that is read again.
@@ -63,6 +67,8 @@ impl Ring {
             stretches_pending: 0,
             referred: Referred::default(),
             reserved: false,
+            versions: BTreeMap::new(),
+            since: BTreeMap::new(),
             list: CrcList::new(),
             list_read: CrcList::new(),
             ahead: Vec::with_capacity(RECORDS_AHEAD),
@@ -109,7 +115,13 @@ impl Ring {
 
     /// Stores the header and list, or references, of the record at the head, and moves the head past
     /// it.
-    pub fn store_header(&mut self, kind: Kind, body: &[u8], store: &Store) -> Result<Mark> {
+    pub fn store_header(
+        &mut self,
+        kind: Kind,
+        version: Version,
+        body: &[u8],
+        store: &Store,
+    ) -> Result<Mark> {
         let mark = self.head;
         let data_crc = match kind {
             Kind::Write { .. } => self.list.data_crc(),
@@ -122,6 +134,7 @@ impl Ring {
             settled: self.settled.sequence - 1,
             epoch: self.control.epoch,
             kind,
+            version,
             data_crc,
         };
         let at = self.at(mark.position);
@@ -139,9 +152,26 @@ impl Ring {
         Ok(mark)
     }
 
+    /// Records of this view that are reserved from now on are of this version.
+    pub fn set_version(&mut self, view: View, version: Version) {
+        match version {
+            Version::FIRST => self.versions.remove(&view),
+            _ => self.versions.insert(view, version),
+        };
+    }
+
+    /// Which version a record is of that is reserved now.
+    pub fn version_of(&self, kind: Kind) -> Version {
+        if self.versions.is_empty() {
+            return Version::FIRST;
+        }
+        let version = kind.view().and_then(|view| self.versions.get(&view));
+        version.copied().unwrap_or(Version::FIRST)
+    }
+
     /// Skips bytes of the ring.
     pub fn pad(&mut self, bytes: u64, store: &Store) -> Result<()> {
-        self.store_header(Kind::Pad { bytes }, &[], store)?;
+        self.store_header(Kind::Pad { bytes }, Version::FIRST, &[], store)?;
         Ok(())
     }
 
@@ -160,7 +190,8 @@ impl Ring {
     }
 
     /// Lets lookups find the record just stored, whose checksums are in the list.
-    pub fn publish(&mut self, mark: Mark, kind: Kind) {
+    pub fn publish(&mut self, mark: Mark, kind: Kind, version: Version) {
+        self.note_version(mark, kind, version);
         match kind {
             Kind::Write { key, blocks } => {
                 let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
@@ -179,6 +210,24 @@ impl Ring {
             }
             Kind::Pad { .. } => {}
         }
+    }
+
+    fn note_version(&mut self, mark: Mark, kind: Kind, version: Version) {
+        if version == Version::FIRST && self.since.is_empty() {
+            return;
+        }
+        let Some(view) = kind.view() else { return };
+        let before = self.since.get(&view).and_then(VecDeque::back);
+        if before.map_or(Version::FIRST, |(_, before)| *before) != version {
+            self.since.entry(view).or_default().push_back((mark.position, version));
+        }
+    }
+
+    /// Of which version what a view has at a position is.
+    fn version_at(&self, view: View, position: u64) -> Version {
+        let since = self.since.get(&view);
+        let found = since.and_then(|all| all.iter().rev().find(|(from, _)| *from <= position));
+        found.map_or(Version::FIRST, |(_, version)| *version)
     }
 
     fn add_stretch(&mut self, mark: Mark, key: Key, count: u64, of: StretchOf) {
@@ -286,7 +335,7 @@ impl Ring {
         }
         // That of what is being filled is not touched.
         std::mem::swap(&mut self.list, &mut self.list_read);
-        self.publish(mark, record.kind);
+        self.publish(mark, record.kind, record.version);
         std::mem::swap(&mut self.list, &mut self.list_read);
         Ok(())
     }
@@ -411,6 +460,27 @@ impl Ring {
         while self.batches.front().is_some_and(|batch| batch.sequence <= tail.sequence) {
             self.batches.pop_front();
         }
+        self.since.retain(|_, since| {
+            while since.get(1).is_some_and(|(from, _)| *from <= tail.position) {
+                since.pop_front();
+            }
+            since.len() > 1 || since.front().is_some_and(|(_, version)| *version != Version::FIRST)
+        });
+    }
+
+    /// Where the newest is that a block has.
+    fn newest(&self, key: Key) -> Option<u64> {
+        let stretch = self.stretches.next(key.view, key.block);
+        let covering = stretch.filter(|h| h.first <= key.block).map(|h| h.position);
+        self.data(key).max(covering)
+    }
+
+    /// Whether a block is handed out that a record of `version` has at `position`: the newest is, and what a later version
+    /// covers, which a snapshot may see.
+    fn is_handed_out(&self, key: Key, position: u64, version: Version) -> bool {
+        let newest = self.newest(key);
+        let is_later = |newest| self.version_at(key.view, newest) > version;
+        newest == Some(position) || !self.since.is_empty() && newest.is_some_and(is_later)
     }
 
     fn hand_out_record(
@@ -420,34 +490,33 @@ impl Ring {
         out: &mut Vec<Item>,
         store: &Store,
     ) -> Result<()> {
-        let sequence = mark.sequence;
+        let (sequence, version) = (mark.sequence, record.version);
         match record.kind {
             Kind::Write { key, blocks } => {
                 let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
                 for n in 0..blocks {
                     let (key, position) = (forward(key, u64_of(n)), data + u64_of(n * BLOCK));
-                    if let (Found::Data(data), _) = self.lookup(key, 1)
-                        && data.position == position
-                    {
-                        out.push(Item { sequence, key, what: What::Data(data) });
+                    if self.is_handed_out(key, position, version) {
+                        let data = Data { position, crc: self.blocks.crc(position) };
+                        out.push(Item { sequence, key, version, what: What::Data(data) });
                     }
                 }
             }
             Kind::Hole { key, count } => {
-                out.push(Item { sequence, key, what: What::Hole { count } });
+                out.push(Item { sequence, key, version, what: What::Hole { count } });
             }
             // Also those that were overwritten since: later references may be to what these name.
             Kind::Refer { key, blocks } => {
                 for n in 0..blocks {
                     let reference = self.reference(mark.position, n, store)?;
                     let key = forward(key, u64_of(n));
-                    out.push(Item { sequence, key, what: What::Refers(reference) });
+                    out.push(Item { sequence, key, version, what: What::Refers(reference) });
                 }
             }
             Kind::Lost { key, blocks, .. } => {
                 let lost = (0..u64_of(blocks)).map(|n| forward(key, n));
-                let lost = lost.filter(|key| self.lookup(*key, 1).0 == Found::Lost);
-                out.extend(lost.map(|key| Item { sequence, key, what: What::Lost }));
+                let lost = lost.filter(|key| self.is_handed_out(*key, mark.position, version));
+                out.extend(lost.map(|key| Item { sequence, key, version, what: What::Lost }));
             }
             Kind::Pad { .. } => {}
         }

@@ -93,6 +93,88 @@ fn what_was_appended_is_found_until_it_is_trimmed() {
     });
 }
 
+/// A record is of the version that its volume was at when it was reserved, also after a crash.
+#[test]
+fn what_is_handed_out_says_of_which_version_it_is() {
+    on_each(|device| async move {
+        let log = Log::create(device.clone(), BYTES, RING).await.unwrap();
+        let version = |number| Version::new(number).unwrap();
+        write(&log, key(1, 1), 0..1).await;
+        let mut early = log.reserve(key(1, 2), 1).await.unwrap();
+        log.set_version(View::new(1), version(5));
+        early.fill(&block(1)).unwrap();
+        let stored = early.commit().unwrap();
+        log.make_durable(stored.sequence).await.unwrap();
+        write(&log, key(1, 3), 2..4).await;
+        write(&log, key(2, 1), 4..5).await;
+        log.append(Append::Hole { key: key(1, 9), count: 4 }).await.unwrap();
+        log.set_version(View::new(1), Version::LAST);
+        write(&log, key(1, 5), 5..6).await;
+        log.set_version(View::new(1), Version::FIRST);
+        write(&log, key(1, 6), 6..7).await;
+        let wanted = [0, 0, 5, 5, 0, 5, Version::LAST.get(), 0].map(version).to_vec();
+        let versions = |log: &Log| {
+            let mut items = Vec::new();
+            log.next_batch(1000, &mut items).unwrap();
+            items.iter().map(|item| item.version).collect::<Vec<_>>()
+        };
+        assert_eq!(versions(&log), wanted);
+        drop(log);
+        let (log, _) = open_accepting(device, None).await.unwrap();
+        assert_eq!(versions(&log), wanted);
+    });
+}
+
+/// A snapshot sees what was there when it was taken, and what came over it is on its way to the drives as well.
+#[test]
+fn what_a_later_version_covers_is_handed_out_too() {
+    on_each(|device| async move {
+        let log = Log::create(device.clone(), BYTES, RING).await.unwrap();
+        write(&log, key(1, 1), 10..15).await;
+        write(&log, key(1, 1), 20..21).await;
+        log.set_version(View::new(1), Version::new(1).unwrap());
+        write(&log, key(1, 1), 30..32).await;
+        write(&log, key(1, 2), 40..41).await;
+        log.append(Append::Hole { key: key(1, 3), count: 2 }).await.unwrap();
+        write(&log, key(1, 4), 50..51).await;
+        // Others have no versions: what is covered there is nobody's.
+        write(&log, key(2, 1), 60..61).await;
+        write(&log, key(2, 1), 61..62).await;
+        let seen = |log: &Log| {
+            let mut items = Vec::new();
+            let through = log.next_batch(1000, &mut items).unwrap();
+            let tag = |item: &Item| {
+                let mut out = vec![0; BLOCK];
+                item.data().map(|data| {
+                    log.copy_out(data, &mut out).unwrap();
+                    assert_eq!(stdx::crc32c(&out), data.crc);
+                    u64::from_le_bytes(out[..8].try_into().unwrap())
+                })
+            };
+            let of = |item: &Item| (item.key.block, item.version.get(), tag(item));
+            (through, items.iter().map(of).collect::<Vec<_>>())
+        };
+        let old = [(2, 11), (3, 12), (4, 13), (5, 14), (1, 20)];
+        let old = old.map(|(block, tag)| (block, 0, Some(tag)));
+        let new = [(1, 1, Some(30)), (2, 1, Some(40)), (3, 1, None), (4, 1, Some(50))];
+        // Blocks 1 to 5 of the first record: what its own version had again is not handed out.
+        let wanted: Vec<_> = [(1, 0, Some(10))]
+            .into_iter()
+            .chain(old)
+            .chain(new)
+            .chain([(1, 0, Some(61))])
+            .collect();
+        drop(seen(&log));
+        drop(log);
+        let (log, _) = open_accepting(device, None).await.unwrap();
+        let (through, found) = seen(&log);
+        assert_eq!(found, wanted);
+        log.trim(through, 1).await.unwrap();
+        write(&log, key(1, 1), 70..71).await;
+        assert_eq!(seen(&log).1, [(1, 0, Some(70))], "whoever opened it has not told of a version");
+    });
+}
+
 /// A block that had been a hole before it was written read as zeroes for a moment: while the log forgot many records,
 /// what it had of the data went first, and the hole last.
 #[test]

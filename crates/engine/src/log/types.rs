@@ -2,7 +2,7 @@
 
 use stdx::num::u64_of;
 
-use crate::address::{BLOCK, Key, Stored};
+use crate::address::{BLOCK, Key, Stored, Version};
 
 /// What to append.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,8 @@ pub struct Item {
     /// Of its record. Items come in this order.
     pub sequence: u64,
     pub key: Key,
+    /// In which version of its volume the block is such.
+    pub version: Version,
     pub what: What,
 }
 

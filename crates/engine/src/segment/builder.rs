@@ -2,7 +2,7 @@
 
 use super::memory::StripePermit;
 use super::{Owner, OwnerRecord, SegmentInfo, Segments, StripeHeader};
-use crate::address::{BLOCK, BLOCK_GRAINS, Key, Location, LogMark, SharedBlockId};
+use crate::address::{BLOCK, BLOCK_GRAINS, Key, Location, LogMark, SharedBlockId, Version};
 use crate::canary::{self, Canary};
 use crate::format::stripe;
 use reactor::buffer::Buffer;
@@ -27,6 +27,10 @@ pub struct StripeBuilder {
     crcs: Vec<u32>,
     /// Checksums of blocks referred to.
     references: Vec<u32>,
+    /// A record has another version than the first, so that all have theirs in the header.
+    has_versions: bool,
+    /// There was no room for what came last, whatever there is for others: it goes into the next one.
+    is_full: bool,
     permit: StripePermit,
     pool: [u8; 16],
     log: LogMark,
@@ -55,6 +59,8 @@ impl Segments {
             records: Vec::with_capacity(room),
             crcs: Vec::with_capacity(room),
             references: Vec::new(),
+            has_versions: false,
+            is_full: false,
             permit,
             pool: self.pool,
             info,
@@ -77,7 +83,11 @@ fn block_of(info: &SegmentInfo, slot: u32) -> (usize, std::ops::Range<usize>) {
 }
 
 /// Whether a record goes on where another ends, so that one does for both.
-fn continues(last: &OwnerRecord, owner: Owner) -> bool {
+fn continues(last: &OwnerRecord, owner: Owner, version: Version) -> bool {
+    last.version == version && goes_on(last, owner)
+}
+
+fn goes_on(last: &OwnerRecord, owner: Owner) -> bool {
     match (last.owner, owner) {
         (Owner::Write { key: a }, Owner::Write { key: b })
         | (Owner::Lost { key: a, old: None }, Owner::Lost { key: b, old: None }) => {
@@ -114,9 +124,13 @@ impl StripeBuilder {
     /// Data blocks that can still be pushed, also all at once.
     #[must_use]
     pub fn room(&self) -> u32 {
+        if self.is_full {
+            return 0;
+        }
         let left = usize32(self.info.room()) - self.crcs.len();
         // References may take two records.
-        let checksums = stripe::checksums_beside(self.header_blocks, self.records.len() + 2);
+        let records = self.records.len() + 2;
+        let checksums = stripe::checksums_beside(self.header_blocks, records, self.has_versions);
         u32_of(left.min(checksums.saturating_sub(self.crcs.len() + self.references.len())))
     }
 
@@ -131,6 +145,18 @@ impl StripeBuilder {
         u32_of(self.crcs.len())
     }
 
+    /// Whether the header has room for so many records and checksums in all, one of `version` among them. If not it is
+    /// full, so that whoever has that does not wait for room here.
+    fn takes(&mut self, records: usize, checksums: usize, version: Version) -> bool {
+        let has_versions = self.has_versions || version != Version::FIRST;
+        let fits = stripe::fits(self.header_blocks, records, checksums, has_versions);
+        match fits {
+            true => self.has_versions = has_versions,
+            false => self.is_full |= has_versions != self.has_versions,
+        }
+        fits
+    }
+
     fn next_slot(&self) -> u32 {
         let geometry = self.info.geometry;
         geometry.stripe_slot(self.stripe) + self.header_blocks + u32_of(self.crcs.len())
@@ -140,7 +166,7 @@ impl StripeBuilder {
     /// [`block_mut`](Self::block_mut) before the stripe is sealed. Gives the location of the first;
     /// the others follow. `None` when not all fit, and nothing is taken. A hole takes no blocks, and
     /// its location says nothing.
-    pub fn reserve(&mut self, owner: Owner, crcs: &[u32]) -> Option<Location> {
+    pub fn reserve(&mut self, owner: Owner, version: Version, crcs: &[u32]) -> Option<Location> {
         let count = u32_of(crcs.len());
         debug_assert_eq!(owner.has_contents(), count > 0, "only contents take blocks");
         let blocks = self.crcs.len() + crcs.len();
@@ -149,10 +175,10 @@ impl StripeBuilder {
         }
         let joins = count > 0
             && self.records.last().is_some_and(|last| {
-                continues(last, owner) && last.count + count <= RECORD_BLOCKS_MAX
+                continues(last, owner, version) && last.count + count <= RECORD_BLOCKS_MAX
             });
         let records = self.records.len() + usize::from(!joins);
-        if !stripe::fits(self.header_blocks, records, blocks + self.references.len()) {
+        if !self.takes(records, blocks + self.references.len(), version) {
             return None;
         }
         // A full stripe at the segment's end still takes holes, and has no next slot.
@@ -160,7 +186,7 @@ impl StripeBuilder {
         let here = self.here();
         match self.records.last_mut() {
             Some(last) if joins => last.count += count,
-            _ => self.records.push(OwnerRecord { owner, count }),
+            _ => self.records.push(OwnerRecord { owner, version, count }),
         }
         self.crcs.extend_from_slice(crcs);
         Some(here)
@@ -178,13 +204,16 @@ impl StripeBuilder {
     pub fn push_reference(
         &mut self,
         key: Key,
+        version: Version,
         name: SharedBlockId,
         crc: u32,
         source: Option<Key>,
     ) -> Option<Location> {
         let refer = Owner::Refer { key, name };
-        let joins = |owner: Owner, last: Option<&OwnerRecord>| {
-            last.is_some_and(|last| continues(last, owner) && last.count < RECORD_BLOCKS_MAX)
+        let joins = |owner: Owner, version: Version, last: Option<&OwnerRecord>| {
+            last.is_some_and(|last| {
+                continues(last, owner, version) && last.count < RECORD_BLOCKS_MAX
+            })
         };
         // References and what they were copied from come in pairs of records.
         let share = source.map(|key| Owner::Share { key, name });
@@ -193,11 +222,11 @@ impl StripeBuilder {
             (None, [.., last]) => (None, Some(last)),
             _ => (None, None),
         };
-        let both = joins(refer, before.as_deref())
-            && share.is_none_or(|share| joins(share, last.as_deref()));
+        let both = joins(refer, version, before.as_deref())
+            && share.is_none_or(|share| joins(share, Version::FIRST, last.as_deref()));
         let added = if both { 0 } else { 1 + usize::from(share.is_some()) };
         let checksums = self.crcs.len() + self.references.len() + 1;
-        if !stripe::fits(self.header_blocks, self.records.len() + added, checksums) {
+        if !self.takes(self.records.len() + added, checksums, version) {
             return None;
         }
         if both {
@@ -205,8 +234,8 @@ impl StripeBuilder {
             let from = records - 1 - usize::from(share.is_some());
             self.records[from..].iter_mut().for_each(|record| record.count += 1);
         } else {
-            let owners = [Some(refer), share].into_iter().flatten();
-            self.records.extend(owners.map(|owner| OwnerRecord { owner, count: 1 }));
+            self.records.push(OwnerRecord { owner: refer, version, count: 1 });
+            self.records.extend(share.map(|share| OwnerRecord::first(share, 1)));
         }
         self.references.push(crc);
         Some(self.here())
@@ -214,20 +243,25 @@ impl StripeBuilder {
 
     /// Says of one block that its contents are lost; if `old` is given, only where the map still has it there. `None`
     /// when that does not fit. Gives a place in the stripe, as for a hole.
-    pub fn push_lost(&mut self, key: Key, old: Option<Location>) -> Option<Location> {
+    pub fn push_lost(
+        &mut self,
+        key: Key,
+        version: Version,
+        old: Option<Location>,
+    ) -> Option<Location> {
         let owner = Owner::Lost { key, old };
         let here = self.here();
         match self.records.last_mut() {
-            Some(last) if continues(last, owner) && last.count < RECORD_BLOCKS_MAX => {
+            Some(last) if continues(last, owner, version) && last.count < RECORD_BLOCKS_MAX => {
                 last.count += 1
             }
             _ => {
                 let (records, checksums) =
                     (self.records.len() + 1, self.crcs.len() + self.references.len());
-                if !stripe::fits(self.header_blocks, records, checksums) {
+                if !self.takes(records, checksums, version) {
                     return None;
                 }
-                self.records.push(OwnerRecord { owner, count: 1 });
+                self.records.push(OwnerRecord { owner, version, count: 1 });
             }
         }
         Some(here)
@@ -237,9 +271,15 @@ impl StripeBuilder {
     ///
     /// # Panics
     /// When the length of `data` is not 4096 for each CRC.
-    pub fn push(&mut self, owner: Owner, crcs: &[u32], data: &[u8]) -> Option<Location> {
+    pub fn push(
+        &mut self,
+        owner: Owner,
+        version: Version,
+        crcs: &[u32],
+        data: &[u8],
+    ) -> Option<Location> {
         assert_eq!(data.len(), crcs.len() * BLOCK, "a block for each checksum");
-        let location = self.reserve(owner, crcs)?;
+        let location = self.reserve(owner, version, crcs)?;
         let mut rest = data;
         let mut slot = location.slot();
         while !rest.is_empty() {

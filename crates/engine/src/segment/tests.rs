@@ -1,5 +1,5 @@
 use super::*;
-use crate::address::{BLOCK, Key, Location, View};
+use crate::address::{BLOCK, Key, Location, Version, View};
 use crate::drives::{DriveCounters, DriveSlot, DriveState};
 use media::memory::RegionOptions;
 use media::{Drive, FaultPlan};
@@ -86,7 +86,7 @@ impl Rig {
             self.prng.fill(&mut data);
             let crcs: Vec<u32> = data.chunks(BLOCK).map(crc32c).collect();
             let key = Key::new(View::new(1), self.prng.below(1 << 30));
-            let first = builder.push(Owner::Write { key }, &crcs, &data).unwrap();
+            let first = builder.push(Owner::Write { key }, Version::FIRST, &crcs, &data).unwrap();
             for (n, block) in data.chunks(BLOCK).enumerate() {
                 assert_eq!(builder.block(first.slot() + u32_of(n)), block);
                 written.push((first.offset(u32_of(n)), block.to_vec()));
@@ -407,17 +407,23 @@ fn a_stripe_takes_what_fits() {
         let key = |block| Key::new(View::new(1), block);
         let room = builder.room();
         assert_eq!(room, 127);
-        assert!(builder.push(Owner::Write { key: key(0) }, &[0; 128], &[0; 128 * BLOCK]).is_none());
+        let push = |builder: &mut StripeBuilder, owner, crcs: &[u32], data: &[u8]| {
+            builder.push(owner, Version::FIRST, crcs, data)
+        };
+        let owner = Owner::Write { key: key(0) };
+        assert!(push(&mut builder, owner, &[0; 128], &[0; 128 * BLOCK]).is_none());
         // Blocks that follow each other share a record.
         for n in 0..room {
             let block = [stdx::num::low8(n.into()); BLOCK];
-            let at = builder.push(Owner::Write { key: key(n.into()) }, &[crc32c(&block)], &block);
+            let owner = Owner::Write { key: key(n.into()) };
+            let at = push(&mut builder, owner, &[crc32c(&block)], &block);
             assert_eq!(at.unwrap().slot(), 1 + n);
         }
         assert_eq!(builder.room(), 0);
-        assert!(builder.push(Owner::Write { key: key(9) }, &[0], &[0; BLOCK]).is_none());
-        let mut holes = 0;
-        while builder.push(Owner::Hole { key: key(0), blocks: 1 << 40 }, &[], &[]).is_some() {
+        let owner = Owner::Write { key: key(9) };
+        assert!(push(&mut builder, owner, &[0], &[0; BLOCK]).is_none());
+        let (mut holes, owner) = (0, Owner::Hole { key: key(0), blocks: 1 << 40 });
+        while push(&mut builder, owner, &[], &[]).is_some() {
             holes += 1;
         }
         let header = rig.segments.write(builder.seal(1).await).await.unwrap();
@@ -431,17 +437,49 @@ fn a_stripe_takes_what_fits() {
 fn a_stripe_takes_all_it_has_room_for_at_once() {
     go(async {
         let rig = Rig::new(4, 2);
-        for holes in 0..400 {
+        let later = Version::new(7).unwrap();
+        for (holes, before, version) in (0..400).flat_map(|holes| {
+            [(Version::FIRST, Version::FIRST), (later, later), (later, Version::FIRST)]
+                .map(|(before, version)| (holes, before, version))
+        }) {
             let mut builder = rig.segments.begin(Rc::clone(&rig.info), 0).await;
             let key = |block| Key::new(View::new(1), block);
             for _ in 0..holes {
-                builder.push(Owner::Hole { key: key(0), blocks: 9 }, &[], &[]);
+                builder.push(Owner::Hole { key: key(0), blocks: 9 }, before, &[], &[]);
             }
             let room = stdx::num::usize32(builder.room());
             let data = vec![0; room * BLOCK];
             let owner = Owner::Write { key: key(7) };
-            assert!(room == 0 || builder.push(owner, &vec![0; room], &data).is_some(), "{holes}");
+            let crcs = vec![0; room];
+            let pushed = room == 0 || builder.push(owner, version, &crcs, &data).is_some();
+            assert!(pushed, "{holes}");
         }
+    });
+}
+
+/// The first version in a stripe takes room that it did not need before: what finds none goes into the next, and does not
+/// wait for room in this one.
+#[test]
+fn a_stripe_that_has_no_room_for_a_version_is_full() {
+    go(async {
+        let rig = Rig::new(4, 2);
+        let mut refused = 0;
+        for holes in 0..400 {
+            let mut builder = rig.segments.begin(Rc::clone(&rig.info), 0).await;
+            let owner = Owner::Hole { key: Key::new(View::new(1), 0), blocks: 9 };
+            for _ in 0..holes {
+                builder.push(owner, Version::FIRST, &[], &[]);
+            }
+            let had_room = builder.room() > 0;
+            let version = Version::new(1).unwrap();
+            if builder.push(owner, version, &[], &[]).is_none() {
+                refused += u32::from(had_room);
+                assert_eq!(builder.room(), 0, "{holes}");
+            }
+            let header = rig.segments.write(builder.seal(1).await).await.unwrap();
+            assert_eq!(rig.segments.read_header(&rig.info, 0).await.unwrap(), Some(header));
+        }
+        assert!(refused > 0, "the header got full");
     });
 }
 
@@ -454,7 +492,8 @@ fn unused_blocks_are_zero_and_protected() {
             let mut builder = rig.segments.begin(Rc::clone(&rig.info), 0).await;
             let key = Key::new(View::new(1), 4);
             let block = [fill; BLOCK];
-            builder.push(Owner::Write { key }, &[crc32c(&block)], &block).unwrap();
+            let owner = Owner::Write { key };
+            builder.push(owner, Version::FIRST, &[crc32c(&block)], &block).unwrap();
             rig.segments.write(builder.seal(1).await).await.unwrap();
         }
         rig.segments.drives.fail(rig.info.member(0, 2).drive);

@@ -173,17 +173,17 @@ impl Destage {
         let item = &items[0];
         let one = match item.what {
             _ if self.base.log.was_lost(item)? => {
-                self.base.writer.try_lose(Stream::User, item.key, None)
+                self.base.writer.try_lose(Stream::User, item.key, item.version, None)
             }
             What::Lost => None,
             What::Data(_) => return self.try_destage_run(items),
             What::Hole { count } => {
                 let owner = Owner::Hole { key: item.key, blocks: count };
-                self.base.writer.try_append(Stream::User, owner, &[], &[])
+                self.base.writer.try_append(Stream::User, owner, item.version, &[], &[])
             }
             What::Refers(to) => {
                 to.stored.encoding.check()?;
-                self.base.writer.try_refer(Stream::User, item.key, &to)
+                self.base.writer.try_refer(Stream::User, item.key, item.version, &to)
             }
         };
         Ok(one.map(|at| (1, at)))
@@ -203,10 +203,11 @@ impl Destage {
             *crc = data.crc;
         }
         let (owner, crcs) = (Owner::Write { key: run[0].key }, &crcs[..run.len()]);
-        let at = self
-            .base
-            .log
-            .with_run(run, |data| self.base.writer.try_append(Stream::User, owner, crcs, data))?;
+        // A run is of one record.
+        let version = run[0].version;
+        let at = self.base.log.with_run(run, |data| {
+            self.base.writer.try_append(Stream::User, owner, version, crcs, data)
+        })?;
         Ok(at.map(|at| (run.len(), at)))
     }
 

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use super::base::Base;
 use super::candidates::{Candidates, Seeking, Sought};
 use super::keeper::MapKeeper;
-use crate::address::{Key, Location, SharedBlockId, View};
+use crate::address::{Key, Location, SharedBlockId, Version, View};
 use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use crate::segment::{Owner, Stream};
@@ -118,7 +118,9 @@ impl Sweep {
         }
         for (name, count) in found {
             let owner = Owner::Hole { key: name.key(), blocks: u64::from(count) };
-            while self.base.writer.try_append(Stream::Reclaim, owner, &[], &[]).is_none() {
+            let append =
+                || self.base.writer.try_append(Stream::Reclaim, owner, Version::FIRST, &[], &[]);
+            while append().is_none() {
                 self.base.writer.make_room(Stream::Reclaim).await?;
             }
         }

@@ -19,23 +19,14 @@ fn header() -> StripeHeader {
         log: (1 << 40) - 77,
         first_slot: 2 * 128 + 1,
         records: vec![
-            OwnerRecord { owner: Owner::Write { key: key(1) }, count: 2 },
-            OwnerRecord { owner: Owner::Hole { key: key(0), blocks: 1 << 40 }, count: 0 },
-            OwnerRecord {
-                owner: Owner::Refer { key: key(50), name: SharedBlockId::of(old) },
-                count: 3,
-            },
-            OwnerRecord {
-                owner: Owner::Share { key: key(60), name: SharedBlockId::of(old) },
-                count: 3,
-            },
-            OwnerRecord { owner: Owner::Move { key: key(99), old }, count: 1 },
-            OwnerRecord { owner: Owner::Lost { key: key(80), old: Some(old) }, count: 9 },
-            OwnerRecord {
-                owner: Owner::Refer { key: key(70), name: SharedBlockId::of(old) },
-                count: 1,
-            },
-            OwnerRecord { owner: Owner::Lost { key: key(90), old: None }, count: 0xffff },
+            OwnerRecord::first(Owner::Write { key: key(1) }, 2),
+            OwnerRecord::first(Owner::Hole { key: key(0), blocks: 1 << 40 }, 0),
+            OwnerRecord::first(Owner::Refer { key: key(50), name: SharedBlockId::of(old) }, 3),
+            OwnerRecord::first(Owner::Share { key: key(60), name: SharedBlockId::of(old) }, 3),
+            OwnerRecord::first(Owner::Move { key: key(99), old }, 1),
+            OwnerRecord::first(Owner::Lost { key: key(80), old: Some(old) }, 9),
+            OwnerRecord::first(Owner::Refer { key: key(70), name: SharedBlockId::of(old) }, 1),
+            OwnerRecord::first(Owner::Lost { key: key(90), old: None }, 0xffff),
         ],
         crcs: vec![1, 2, 0xffff_ffff],
         references: vec![4, 5, 6, 7],
@@ -61,6 +52,34 @@ fn a_header_comes_back_as_written() {
     ];
     assert_eq!(slots, wanted);
     assert_eq!(StripeHeader::read(&bytes, [5; 16], geometry()), Err(Bad::Field("pool")));
+}
+
+/// Those without versions are as they were before there were any.
+#[test]
+fn versions_come_back_where_there_are_any() {
+    let mut plain = vec![0xaa; BLOCK];
+    header().write([4; 16], &mut plain);
+    assert_eq!(plain[58], Stream::Reclaim.to_byte());
+    let mut versioned = header();
+    for (n, record) in (0..).zip(&mut versioned.records) {
+        record.version = Version::new(Version::LAST.get() - n).unwrap();
+    }
+    let mut bytes = vec![0xaa; BLOCK];
+    versioned.write([4; 16], &mut bytes);
+    let back = StripeHeader::read(&bytes, [4; 16], geometry()).unwrap();
+    assert_eq!(back, versioned);
+    let versions = back.placed().map(|placed| placed.version);
+    assert!(versions.eq(versioned.records.iter().map(|record| record.version)));
+    // Right behind records and checksums, and nothing behind them.
+    let at = HEAD + 8 * RECORD + 7 * CRC;
+    assert_eq!(bytes[64..at], plain[64..at]);
+    assert_eq!(bytes[at..at + 4], Version::LAST.get().to_le_bytes());
+    assert!(plain[at..].iter().chain(&bytes[at + 8 * 4..]).all(|byte| *byte == 0));
+    // A version that cannot be.
+    bytes[at + 2] |= 0x80;
+    seal(&mut bytes, MAGIC);
+    let read = StripeHeader::read(&bytes, [4; 16], geometry());
+    assert_eq!(read, Err(Bad::Field("version of a record")));
 }
 
 #[test]
@@ -110,7 +129,8 @@ fn headers_take_an_eightieth_of_their_stripe_at_most() {
         let geometry = Geometry::for_au(Shape { data, parity: 0 }, 1024).unwrap();
         let blocks = header_blocks(geometry);
         assert!(blocks * 80 <= geometry.stripe_blocks(), "{data}: {blocks}");
-        assert!(fits(blocks, usize32(geometry.stripe_blocks()), usize32(geometry.stripe_blocks())));
+        let all = usize32(geometry.stripe_blocks());
+        assert!(fits(blocks, all, all, false));
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use media::drive::SimulatedOptions;
 
 use super::*;
-use crate::address::{Key, Location, SegmentId, SharedBlockId, Stored, View};
+use crate::address::{Key, Location, SegmentId, SharedBlockId, Stored, Version, View};
 use crate::canary::{Step, misses};
 use crate::log::Append;
 use crate::map::{Contents, Extents};
@@ -318,7 +318,11 @@ fn is_doomed(shard: &Shard, name: SharedBlockId) -> bool {
 fn a_sweep_hears_of_references_learnt_behind_its_look() {
     let done = with_shard(|_, shard, view| async move {
         let (name, crc) = looked_for(&shard, view).await;
-        shard.keeper.learn_references(Key::new(view, 9), name, &[crc]).await.unwrap();
+        shard
+            .keeper
+            .learn_references(Key::new(view, 9), Version::FIRST, name, &[crc])
+            .await
+            .unwrap();
         !is_doomed(&shard, name)
     });
     assert!(done, "a sweep makes a hole of what is referred to");

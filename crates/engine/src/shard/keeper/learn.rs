@@ -38,14 +38,14 @@ impl MapKeeper {
                 Owner::Write { key } => self.learn_write(key, record).await?,
                 Owner::Hole { key, blocks } => {
                     self.reserve(2).await?;
-                    self.base.map.insert_hole(key.view, Version::FIRST, key.block, blocks);
+                    self.base.map.insert_hole(key.view, record.version, key.block, blocks);
                 }
                 Owner::Move { key, old } => self.learn_move(key, old, record).await?,
                 Owner::Refer { key, name } => {
-                    self.learn_references(key, name, record.crcs).await?;
+                    self.learn_references(key, record.version, name, record.crcs).await?;
                 }
                 Owner::Share { key, name } => self.learn_shared(key, name, record.crcs).await?,
-                Owner::Lost { key, old } => self.learn_lost(key, old, record.count).await?,
+                Owner::Lost { key, old } => self.learn_lost(key, old, record).await?,
             }
         }
         self.base.writer.table_mut().stripe_applied(header.segment, Some(header.sequence));
@@ -65,7 +65,7 @@ impl MapKeeper {
                 (Key::new(key.view, key.block + u64::from(n)), record.location.offset(n));
             let blocks = u32_of(crcs.len());
             self.base.writer.table_mut().add_live(at, blocks);
-            self.base.map.insert(key, Version::FIRST, at, Encoding::PLAIN, crcs);
+            self.base.map.insert(key, record.version, at, Encoding::PLAIN, crcs);
             if key.view.is_shared() {
                 // Those who refer to it may be gone by now.
                 self.base.pages.unreferred(u64::from(blocks));
@@ -94,15 +94,15 @@ impl MapKeeper {
     }
 
     /// Blocks are lost: where nothing newer came in between, if it is said where they were.
-    async fn learn_lost(&self, key: Key, old: Option<Location>, count: u32) -> Result<()> {
-        for n in 0..count {
+    async fn learn_lost(&self, key: Key, old: Option<Location>, record: Placed<'_>) -> Result<()> {
+        for n in 0..record.count {
             if n > 0 && usize32(n).is_multiple_of(LEARNT_AT_ONCE) {
                 give_way().await;
             }
             self.reserve(1).await?;
             let key = key.forward(u64::from(n));
             let Some(old) = old.filter(|_| !canary::skips(Step::LostLooks)) else {
-                self.base.map.insert_lost(key, Version::FIRST, 1);
+                self.base.map.insert_lost(key, record.version, 1);
                 continue;
             };
             // The map's pages stay where they are while they are looked at.
@@ -117,6 +117,7 @@ impl MapKeeper {
     pub async fn learn_references(
         &self,
         key: Key,
+        version: Version,
         name: SharedBlockId,
         crcs: &[u32],
     ) -> Result<()> {
@@ -147,7 +148,7 @@ impl MapKeeper {
                     crcs,
                 );
             }
-            self.base.map.insert(key, Version::FIRST, name.reference(), Encoding::PLAIN, crcs);
+            self.base.map.insert(key, version, name.reference(), Encoding::PLAIN, crcs);
             if !canary::skips(Step::SweepHearsReferences) {
                 self.sought.keep(name, blocks);
             }

@@ -7,7 +7,7 @@ use stdx::num::u32_of;
 
 use super::Reclaim;
 use super::live::{Live, batches, blocks};
-use crate::address::{BLOCK, Key, SegmentId};
+use crate::address::{BLOCK, Key, SegmentId, Version};
 use crate::error::Result;
 use crate::segment::{Owner, Recovered, SegmentInfo, Stream};
 
@@ -150,9 +150,10 @@ impl Reclaim {
             let key = Key::new(live.key.view, live.key.block + u64::from(n));
             let old = (!live.is_new).then(|| live.at.offset(n));
             let owner = old.map_or(Owner::Write { key }, |old| Owner::Move { key, old });
+            let (writer, stream, version) = (&self.base.writer, Stream::Reclaim, Version::FIRST);
             let append = || match is_lost {
-                true => self.base.writer.try_lose(Stream::Reclaim, key, old),
-                false => self.base.writer.try_append(Stream::Reclaim, owner, &[*crc], block),
+                true => writer.try_lose(stream, key, version, old),
+                false => writer.try_append(stream, owner, version, &[*crc], block),
             };
             while append().is_none() {
                 if !self.base.writer.try_make_room(Stream::Reclaim).await? {

@@ -241,7 +241,7 @@ impl Pool {
         };
         let mut done = self.each(drain).await.map(drop);
         self.stop().await;
-        // Nothing of it needs the drives' next flush: what reads put right does.
+        // What reads put right may be in the drives' caches only: nothing else flushes it.
         let drives = &inner.common.superblock.drives;
         if !canary::skips(Step::CloseFlush) {
             drives.flush(drives.indices()).await;

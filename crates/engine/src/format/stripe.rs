@@ -86,17 +86,17 @@ const HAS_VERSIONS: u8 = 0x40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerRecord {
     pub owner: Owner,
-    /// In which version of its volume its blocks are such; the first of what has a name, and of what changes what the
-    /// map has in its place.
+    /// In which version of its volume its blocks are such. The first of shared blocks, which have no volume, and of
+    /// moves, shares and losses of what lies somewhere: those change the entry that the map has.
     pub version: Version,
     /// Blocks it speaks of; none for a hole, which says so itself.
     pub count: u32,
 }
 
 impl OwnerRecord {
-    /// One without versions.
+    /// Of the first version.
     #[must_use]
-    pub const fn first(owner: Owner, count: u32) -> Self {
+    pub const fn unversioned(owner: Owner, count: u32) -> Self {
         Self { owner, version: Version::FIRST, count }
     }
 
@@ -333,7 +333,7 @@ fn from_raw(raw: &Record) -> Result<OwnerRecord, Bad> {
         kind::SHARE => Owner::Share { key, name: name(argument, count)? },
         _ => return Err(Bad::Field("record kind")),
     };
-    Ok(OwnerRecord::first(owner, count))
+    Ok(OwnerRecord::unversioned(owner, count))
 }
 
 /// The first of `count` adjacent places, which are those of contents.

@@ -235,7 +235,7 @@ impl StripeBuilder {
             self.records[from..].iter_mut().for_each(|record| record.count += 1);
         } else {
             self.records.push(OwnerRecord { owner: refer, version, count: 1 });
-            self.records.extend(share.map(|share| OwnerRecord::first(share, 1)));
+            self.records.extend(share.map(|share| OwnerRecord::unversioned(share, 1)));
         }
         self.references.push(crc);
         Some(self.here())

@@ -31,6 +31,7 @@ mod reserve;
 mod ring;
 mod trim;
 mod types;
+mod versions;
 
 pub use device::{Area, Device, Joining, Place, Seat, Site, Zone};
 pub use identify::{Identity, identify};
@@ -450,7 +451,7 @@ impl Log {
     /// What is reserved of this view from now on is of this version: known to the log's user, who tells of it again
     /// when the log was opened.
     pub fn set_version(&self, view: View, version: Version) {
-        self.shared.ring.borrow_mut().set_version(view, version);
+        self.shared.ring.borrow_mut().versions.set(view, version);
     }
 
     /// From now on appends are answered with `Gone`, those that wait included: once the log is

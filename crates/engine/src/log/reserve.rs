@@ -132,7 +132,7 @@ impl Ring {
         if let Kind::Write { key, blocks } = kind {
             self.blocks.prefetch(key, u64_of(blocks));
         }
-        let (version, changes) = (self.version_of(kind), store.changes());
+        let (version, changes) = (self.versions.of(kind), store.changes());
         Range { kind, version, head: self.head, skipped, filled: 0, crc: 0, changes }
     }
 

@@ -6,10 +6,11 @@ use super::index::{Blocks, Stretch, StretchOf, Stretches};
 use super::limits::{ALIGN, BLOCKS_AHEAD, PAGE, RECORD_BLOCKS_MAX, RECORDS_AHEAD, REFERENCES_MAX};
 use super::record::{CrcList, HEADER, Kind, Record, list_bytes, reference_at};
 use super::refer::Referred;
+use super::versions::Versions;
 use super::{Data, Found, Item, Reference, What};
-use crate::address::{BLOCK, Key, Version, View};
+use crate::address::{BLOCK, Key, Version};
 use crate::error::{Error, Kind as ErrorKind, Result};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use stdx::crc32c;
 use stdx::num::{low32, u32_of, u64_of, usize64};
 
@@ -41,10 +42,8 @@ pub(super) struct Ring {
     pub referred: Referred,
     /// A range behind the head is filled: nobody else moves the head.
     pub reserved: bool,
-    /// The versions that volumes are at, of those that are beyond the first.
-    versions: BTreeMap<View, Version>,
-    /// Of views with records of other versions than the first: from which record on they are of which.
-    since: BTreeMap<View, VecDeque<(u64, Version)>>,
+    /// Which versions its records are of.
+    pub versions: Versions,
     /// Of the blocks in that range.
     pub list: CrcList,
     /// Of those of a record that is read again.
@@ -67,8 +66,7 @@ impl Ring {
             stretches_pending: 0,
             referred: Referred::default(),
             reserved: false,
-            versions: BTreeMap::new(),
-            since: BTreeMap::new(),
+            versions: Versions::default(),
             list: CrcList::new(),
             list_read: CrcList::new(),
             ahead: Vec::with_capacity(RECORDS_AHEAD),
@@ -152,23 +150,6 @@ impl Ring {
         Ok(mark)
     }
 
-    /// Records of this view that are reserved from now on are of this version.
-    pub fn set_version(&mut self, view: View, version: Version) {
-        match version {
-            Version::FIRST => self.versions.remove(&view),
-            _ => self.versions.insert(view, version),
-        };
-    }
-
-    /// Which version a record is of that is reserved now.
-    pub fn version_of(&self, kind: Kind) -> Version {
-        if self.versions.is_empty() {
-            return Version::FIRST;
-        }
-        let version = kind.view().and_then(|view| self.versions.get(&view));
-        version.copied().unwrap_or(Version::FIRST)
-    }
-
     /// Skips bytes of the ring.
     pub fn pad(&mut self, bytes: u64, store: &Store) -> Result<()> {
         self.store_header(Kind::Pad { bytes }, Version::FIRST, &[], store)?;
@@ -191,7 +172,7 @@ impl Ring {
 
     /// Lets lookups find the record just stored, whose checksums are in the list.
     pub fn publish(&mut self, mark: Mark, kind: Kind, version: Version) {
-        self.note_version(mark, kind, version);
+        self.versions.note(mark.position, kind, version);
         match kind {
             Kind::Write { key, blocks } => {
                 let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
@@ -210,24 +191,6 @@ impl Ring {
             }
             Kind::Pad { .. } => {}
         }
-    }
-
-    fn note_version(&mut self, mark: Mark, kind: Kind, version: Version) {
-        if version == Version::FIRST && self.since.is_empty() {
-            return;
-        }
-        let Some(view) = kind.view() else { return };
-        let before = self.since.get(&view).and_then(VecDeque::back);
-        if before.map_or(Version::FIRST, |(_, before)| *before) != version {
-            self.since.entry(view).or_default().push_back((mark.position, version));
-        }
-    }
-
-    /// Of which version what a view has at a position is.
-    fn version_at(&self, view: View, position: u64) -> Version {
-        let since = self.since.get(&view);
-        let found = since.and_then(|all| all.iter().rev().find(|(from, _)| *from <= position));
-        found.map_or(Version::FIRST, |(_, version)| *version)
     }
 
     fn add_stretch(&mut self, mark: Mark, key: Key, count: u64, of: StretchOf) {
@@ -460,12 +423,7 @@ impl Ring {
         while self.batches.front().is_some_and(|batch| batch.sequence <= tail.sequence) {
             self.batches.pop_front();
         }
-        self.since.retain(|_, since| {
-            while since.get(1).is_some_and(|(from, _)| *from <= tail.position) {
-                since.pop_front();
-            }
-            since.len() > 1 || since.front().is_some_and(|(_, version)| *version != Version::FIRST)
-        });
+        self.versions.trimmed(tail.position);
     }
 
     /// Where the newest is that a block has.
@@ -478,9 +436,8 @@ impl Ring {
     /// Whether a block is handed out that a record of `version` has at `position`: the newest is, and what a later version
     /// covers, which a snapshot may see.
     fn is_handed_out(&self, key: Key, position: u64, version: Version) -> bool {
-        let newest = self.newest(key);
-        let is_later = |newest| self.version_at(key.view, newest) > version;
-        newest == Some(position) || !self.since.is_empty() && newest.is_some_and(is_later)
+        let is_later = |newest| self.versions.is_later(key.view, newest, version);
+        self.newest(key).is_some_and(|newest| newest == position || is_later(newest))
     }
 
     fn hand_out_record(

@@ -191,8 +191,9 @@ impl Media {
         lacking.extend(old);
         lacking = &lacking - &truth.vacant;
         if lacking.len() <= bears && (&lacking | &truth.rotten).len() > bears {
-            // It opens, and what rots on a drive is one loss too many.
-            hidden = &hidden & &truth.out;
+            // It opens, and what rots on a drive is one loss too many. Nor are those hidden that are perhaps out already:
+            // of one that was hidden when an opening was cut short, nobody knows.
+            hidden = &hidden & &truth.vacant;
             old = None;
         }
         Attempt {

@@ -204,7 +204,7 @@ pub fn map_pages(input: &[u8]) {
             }
         }
         let _ = map.places(|_, _, _| ()).await;
-        let _ = map.scan(key(0), None, |_, _, _| true).await;
+        let _ = map.scan(key(0), None, |_, _, _, _| true).await;
         for _ in 0..8 {
             if !matches!(map.maintain().await, Ok(true)) {
                 break;

@@ -154,10 +154,24 @@ pub enum Step {
     ScrubFlush,
     /// What reads put right is durable when the pool is closed.
     CloseFlush,
+    /// While versions are taken, no shard lets records be reserved before all have.
+    SnapshotPauses,
+    /// Before a snapshot is told of, what was reserved before it is committed or given up.
+    SnapshotWaits,
+    /// Before a snapshot is read, what it sees of the log is on the drives.
+    SnapshotCarries,
+    /// An opened log goes on with the versions of volumes that have snapshots.
+    OpeningVersions,
+    /// What only a snapshot sees is moved before its place is given back.
+    ReclaimLooksBack,
+    /// What was moved so is kept by a sweep, whose only reference is where it lay.
+    SweepKeepsOld,
+    /// A search for space gives up what only deleted snapshots saw.
+    SearchPrunes,
 }
 
 impl Step {
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 52] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -203,6 +217,13 @@ impl Step {
         Self::RejoinFlushesToo,
         Self::ScrubFlush,
         Self::CloseFlush,
+        Self::SnapshotPauses,
+        Self::SnapshotWaits,
+        Self::SnapshotCarries,
+        Self::OpeningVersions,
+        Self::ReclaimLooksBack,
+        Self::SweepKeepsOld,
+        Self::SearchPrunes,
     ];
 }
 

@@ -2,6 +2,7 @@
 
 use crate::allocator::Allocator;
 use crate::limits::{DEGRADE_BELOW, METADATA_RESERVE};
+use crate::snapshots::Snapshots;
 use crate::space::Space;
 use crate::superblock::Superblock;
 use crate::used::Used;
@@ -17,6 +18,8 @@ pub struct Common {
     pub space: Space,
     /// What volumes use.
     pub used: Used,
+    /// Which versions of volumes their snapshots see.
+    pub snapshots: Snapshots,
     /// Blocks of data a segment has room for.
     pub segment_blocks: u64,
     pub shards: u16,
@@ -76,12 +79,14 @@ impl Common {
         let low_space = Watch::new(LowSpace { listeners, ..LowSpace::default() });
         let followed = AtomicU64::new(superblock.drives.changes());
         let (allocator, used) = (Lock::new(allocator), Used::new(shards));
+        let snapshots = superblock.catalog(Snapshots::of);
         Self {
             superblock,
             allocator,
             segments: AtomicU64::new(segments),
             space,
             used,
+            snapshots,
             segment_blocks,
             shards,
             followed,

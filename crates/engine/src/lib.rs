@@ -27,6 +27,7 @@ pub mod segment;
 mod segment_table;
 mod shard;
 mod shard_handle;
+mod snapshots;
 mod space;
 mod stripe_writer;
 mod superblock;
@@ -41,8 +42,8 @@ pub use error::{Error, Kind, Result};
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, SHARDS_MAX, VOLUME_BYTES_MAX};
 pub use pool::{
     Breakdown, Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolPlan, PoolSpec,
-    PoolStatus, Rebuild, Rejoin, Scrub, ScrubPosition, SpaceAudit, Unknown, VolumeSpec,
-    VolumeStatus, look_at_labels,
+    PoolStatus, Rebuild, Rejoin, Scrub, ScrubPosition, SnapshotSpec, SnapshotStatus, SpaceAudit,
+    Unknown, VolumeSpec, VolumeStatus, look_at_labels,
 };
 pub use reading::{Begun, Reading};
 pub use shard::{Outcome, WritesRefused};

@@ -98,19 +98,22 @@ impl map::Pages for Rc<Pages> {
         match at.name() {
             None => {
                 let times = if canary::has(Canary::CountsDownTwice) { 2 } else { 1 };
-                self.writer.table_mut().drop_live(at, times * blocks);
+                let is_there = self.writer.table_mut().drop_live(at, times * blocks);
+                // An old version that was moved, and whose segment was given back: nothing else has its name perhaps.
+                if !is_there {
+                    self.unreferred(u64::from(blocks));
+                }
             }
             // What it referred to may have no other reference.
             Some(_) => self.unreferred(u64::from(blocks)),
         }
     }
 
-    // There are no snapshots yet.
-    fn has_versions(&self, _: View) -> bool {
-        false
+    fn has_versions(&self, view: View) -> bool {
+        self.writer.common.snapshots.has(view)
     }
 
-    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
-        false
+    fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool {
+        self.writer.common.snapshots.is_needed(view, written, replaced)
     }
 }

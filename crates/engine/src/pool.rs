@@ -17,6 +17,7 @@ mod rebuild;
 mod rejoin;
 mod replace;
 mod scrub;
+mod snapshots;
 mod space;
 mod status;
 mod volumes;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use media::{Drive, Pmem};
 use reactor::sync::{Held, Semaphore};
 
+use crate::address::View;
 use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::error::Result;
@@ -46,6 +48,7 @@ pub use open::OpenOptions;
 pub use rebuild::Rebuild;
 pub use rejoin::Rejoin;
 pub use scrub::{Scrub, ScrubPosition};
+pub use snapshots::{SnapshotSpec, SnapshotStatus};
 pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};
 pub use volumes::VolumeSpec;
 
@@ -89,6 +92,8 @@ struct Inner {
     /// The ways to its shards.
     handles: Arc<[ShardHandle]>,
     volumes: RefCell<BTreeMap<String, Arc<volume::state::State>>>,
+    /// By the number of each.
+    snapshots: RefCell<BTreeMap<View, Arc<volume::state::State>>>,
     /// One change of the volumes at a time.
     changing: Semaphore,
     /// One change of the log's devices at a time.
@@ -131,6 +136,7 @@ impl Inner {
             common,
             handles,
             volumes: RefCell::default(),
+            snapshots: RefCell::default(),
             changing: Semaphore::new(1),
             taking_back: Semaphore::new(1),
             rejoining: Semaphore::new(1),
@@ -221,9 +227,8 @@ impl Pool {
         let looks = inner.look_writes.hold(1).await;
         inner.returned.borrow().values().for_each(rejoin::Returned::end);
         let rejoins = inner.rejoining.hold(1).await;
-        for volume in inner.volumes.borrow().values() {
-            volume.close();
-        }
+        let (volumes, snapshots) = (inner.volumes.borrow(), inner.snapshots.borrow());
+        volumes.values().chain(snapshots.values()).for_each(|state| state.close());
         Some([turn, copies, taking, looks, rejoins])
     }
 

@@ -304,10 +304,10 @@ impl Table {
         *self.total_of(stream) += u64::from(new);
     }
 
-    /// The map no longer points to `blocks` from `at` on.
-    pub fn drop_live(&mut self, at: Location, blocks: u32) {
+    /// The map no longer points to `blocks` from `at` on. Tells whether the segment is there.
+    pub fn drop_live(&mut self, at: Location, blocks: u32) -> bool {
         let applied = self.applied;
-        let Some(segment) = self.segments.get_mut(&at.segment()) else { return };
+        let Some(segment) = self.segments.get_mut(&at.segment()) else { return false };
         let gone = blocks.min(segment.live);
         segment.live -= gone;
         segment.counted &= gone == blocks;
@@ -318,6 +318,7 @@ impl Table {
         let total = self.total_of(stream);
         assert!(u64::from(gone) <= *total, "what is live in a segment is live in the shard");
         *total -= u64::from(gone);
+        true
     }
 
     /// Corrects a segment's live count, once it was counted block by block.

@@ -38,6 +38,7 @@ use std::sync::Arc;
 
 use crate::canary::{self, Step};
 use crate::common::Common;
+use crate::format::catalog::Catalog;
 use crate::log::Log;
 use crate::map::Map;
 use crate::pages::Pages;
@@ -52,7 +53,7 @@ use destage::Destage;
 use discard::Discard;
 use events::Event;
 use front::Front;
-pub use front::{CopyRange, Plan, Writing};
+pub use front::{CopyRange, Plan, Taken, Writing};
 use keeper::MapKeeper;
 use rebuild::Rebuild;
 use reclaim::Reclaim;
@@ -120,6 +121,13 @@ impl Shard {
     pub fn new(parts: Parts) -> Self {
         let Parts { log, writer, common, pages, map, last } = parts;
         let applied = last.cut;
+        let versions = |catalog: &Catalog| {
+            let later = catalog.objects().filter(|object| object.epoch > 0);
+            later.for_each(|volume| log.set_version(volume.view, volume.version()));
+        };
+        if !canary::skips(Step::OpeningVersions) {
+            common.superblock.catalog(versions);
+        }
         let base = Rc::new(Base::new(log, map, pages, writer, common));
         let of = || Rc::clone(&base);
         let capacity = Rc::new(Capacity::new(of()));

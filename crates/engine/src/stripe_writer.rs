@@ -40,7 +40,7 @@ pub struct Writer {
     shard: u16,
     segments: Segments,
     table: RefCell<Table>,
-    common: Arc<Common>,
+    pub common: Arc<Common>,
     geometry: raid::Geometry,
     open: [RefCell<Option<Open>>; 3],
     /// One task at a time changes a stream's stripe or segment.

@@ -213,7 +213,7 @@ impl Volume {
         {
             return self.noted(begun);
         }
-        self.state.check(offset, u64_of(data.len()))?;
+        self.state.check_change(offset, u64_of(data.len()))?;
         Ok(Outcome::Wait(Writing(Way::Elsewhere)))
     }
 
@@ -268,7 +268,7 @@ impl Volume {
     /// # Errors
     /// As [`write`](Self::write); `Full` only where a block keeps a part.
     pub async fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
-        self.state.check(offset, len)?;
+        self.state.check_change(offset, len)?;
         let end = offset + len;
         let (first, last) = (offset.div_ceil(BLOCK_BYTES), end / BLOCK_BYTES);
         if first > last {
@@ -296,7 +296,7 @@ impl Volume {
     /// # Errors
     /// As [`write`](Self::write), but for `Full`.
     pub async fn deallocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.state.check(offset, len)?;
+        self.state.check_change(offset, len)?;
         let (first, last) = (offset.div_ceil(BLOCK_BYTES), (offset + len) / BLOCK_BYTES);
         self.deallocate_blocks(first, last.max(first)).await
     }
@@ -333,11 +333,11 @@ impl Volume {
     /// As [`read`](Self::read) and [`write`](Self::write); `Invalid` for volumes of different pools.
     pub async fn copy_from(&self, source: &Self, from: u64, to: u64, len: u64) -> Result<()> {
         source.state.check(from, len)?;
-        self.state.check(to, len)?;
+        self.state.check_change(to, len)?;
         if !self.is_beside(source) {
             return Err(Error::new(Kind::Invalid, "the volumes are of different pools"));
         }
-        let same = self.state.view == source.state.view;
+        let same = Arc::ptr_eq(&self.state, &source.state);
         if same && from == to {
             return Ok(());
         }
@@ -367,7 +367,7 @@ impl Volume {
     /// Whether [`copy_from`](Self::copy_from) would move no contents.
     #[must_use]
     pub fn shares_with(&self, source: &Self, from: u64, to: u64, len: u64) -> bool {
-        let same = self.state.view == source.state.view;
+        let same = Arc::ptr_eq(&self.state, &source.state);
         if !self.is_beside(source) || (same && from.abs_diff(to) < len) {
             return false;
         }
@@ -405,7 +405,10 @@ impl Volume {
         let shard = |of: &Self, at: u64| {
             shard_of(of.state.placement(), at / BLOCK_BYTES, self.shards.len())
         };
-        (from | to | piece).is_multiple_of(BLOCK_BYTES) && shard(self, to) == shard(source, from)
+        let is_whole = (from | to | piece).is_multiple_of(BLOCK_BYTES);
+        // What a snapshot sees has no name yet.
+        let is_newest = source.state.sees.is_none();
+        is_whole && is_newest && shard(self, to) == shard(source, from)
     }
 
     /// Copies a piece by reading and writing it. What reads as zeroes takes no space after.

@@ -12,6 +12,7 @@ use crate::address::{BLOCK, Encoding, Entry, Location, SegmentId, Version, View}
 use crate::error::{Error, Kind, Result};
 use crate::map;
 use crate::segment::SegmentInfo;
+use crate::snapshots::Snapshots;
 use stdx::crc32c;
 
 /// The drive and the offset in bytes of a block of a segment.
@@ -125,12 +126,13 @@ impl map::Pages for Rc<Pages<'_, '_>> {
 
     fn superseded(&self, _: Location, _: Encoding, _: u32) {}
 
-    // There are no snapshots yet.
-    fn has_versions(&self, _: View) -> bool {
-        false
+    fn has_versions(&self, view: View) -> bool {
+        self.look.snapshots.get().is_none_or(|snapshots| snapshots.has(view))
     }
 
-    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
-        false
+    fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool {
+        let is_needed = |snapshots: &Snapshots| snapshots.is_needed(view, written, replaced);
+        // Without a catalog nobody knows.
+        self.look.snapshots.get().is_none_or(is_needed)
     }
 }

@@ -307,6 +307,7 @@ impl Found {
                 segments,
                 names: self.names,
                 catalog: OnceCell::new(),
+                snapshots: OnceCell::new(),
                 spec,
                 report: RefCell::new(report),
                 progress: RefCell::new(progress),

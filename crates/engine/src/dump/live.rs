@@ -58,6 +58,11 @@ fn set(bits: &mut Bits, geometry: Geometry, at: Location) {
     }
 }
 
+fn has(bits: &Bits, at: Location) -> bool {
+    let word = bits.get(&at.segment()).and_then(|words| words.get(usize32(at.slot() / 64)));
+    word.is_some_and(|word| word & 1 << (at.slot() % 64) != 0)
+}
+
 /// What is in use.
 pub(super) struct Live {
     geometry: Geometry,
@@ -65,12 +70,14 @@ pub(super) struct Live {
     /// Shared blocks, by name: those there are, and those that are referred to.
     named: Bits,
     referred: Bits,
+    /// Old versions, where they were written: those that were moved have their names elsewhere, too.
+    old: Bits,
 }
 
 impl Live {
     pub fn new(geometry: Geometry) -> Self {
-        let (named, referred) = (BTreeMap::new(), BTreeMap::new());
-        Self { geometry, segments: BTreeMap::new(), named, referred }
+        let (named, referred, old) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { geometry, segments: BTreeMap::new(), named, referred, old }
     }
 
     /// Takes note of a reference to a shared block.
@@ -139,6 +146,22 @@ impl Live {
         is_new
     }
 
+    /// As [`add`](Self::add), of a block's old version.
+    pub fn add_old(&mut self, key: Key, at: Entry) -> bool {
+        set(&mut self.old, self.geometry, at.location);
+        self.add(key, at)
+    }
+
+    /// Whether an old version of a block lies there.
+    pub fn is_old(&self, at: Location) -> bool {
+        has(&self.old, at)
+    }
+
+    /// Old versions of blocks in a segment.
+    pub fn old_in(&self, id: SegmentId) -> u32 {
+        self.old.get(&id).map_or(0, |words| words.iter().map(|word| word.count_ones()).sum())
+    }
+
     /// Whether a block is in use.
     pub fn has(&self, at: Location) -> bool {
         let slot = at.slot();
@@ -176,7 +199,8 @@ pub(super) fn compare(look: &Look<'_>, found: &Checkpoint, live: &Live, seen: &m
         // Opening adds what it rolls forward.
         let counted = segment.hint.saturating_add(segment.rolled_blocks);
         seen.surplus += u64::from(counted.saturating_sub(blocks));
-        if counted < blocks {
+        // An old version that was moved is where it was, as far as the map tells, and does not count there.
+        if counted < blocks.saturating_sub(live.old_in(segment.info.id)) {
             look.add(too_few(found.shard, segment, counted, blocks));
         }
     }

@@ -12,7 +12,7 @@ use super::report::{Finding, ShardSeen, Structure};
 use super::stripes::Doubtful;
 use super::{Look, advice};
 use crate::address::{BLOCK, Encoding, Entry, Key, Location, SharedBlockId, Stored, Version, View};
-use crate::map::{Checked, Extents, Map, MapLimits, News, PageKind};
+use crate::map::{Checked, Extents, Map, MapLimits, News, PageKind, Period};
 use crate::segment::{Owner, OwnerRecord, StripeHeader};
 use crate::volume::shard_of;
 
@@ -243,6 +243,14 @@ impl LostRuns {
     }
 }
 
+/// Whether a block lies where it may be known by its name and another key. The map on media may have learnt a stripe in
+/// part: who shares it has not yet a reference to its name. The log has the record, and opening learns it again. And what
+/// an old version has stays where it is.
+fn is_shared_too(look: &Look<'_>, live: &Live, key: Key, at: Location) -> bool {
+    let born = SharedBlockId::of_key(key).is_some_and(|name| name.origin() == at);
+    born && (!look.label.closed || live.is_old(at))
+}
+
 /// Walks through everything that has contents, or has lost them, and takes note of it.
 pub(super) async fn walk(
     look: &Look<'_>,
@@ -255,13 +263,18 @@ pub(super) async fn walk(
     let mut used: BTreeMap<View, Usage> = BTreeMap::new();
     look.begin("blocks", found.table.values().map(|segment| u64::from(segment.hint)).sum());
     let (mut counted, mut lost) = (0, LostRuns::default());
-    let see = |key: Key, at: Option<Stored>| {
+    let see = |key: Key, at: Option<Stored>, period: Period| {
+        let is_newest = period.is_newest();
+        // What nobody sees any more, and merges have not come upon.
+        if !look.snapshots.get().is_none_or(|snapshots| snapshots.see(key.view, period)) {
+            return;
+        }
         counted += 1;
         if counted % 4096 == 0 {
             look.advance(4096);
         }
         let shared = key.view.is_shared();
-        if !shared {
+        if !shared && is_newest {
             let usage = used.entry(key.view).or_default();
             usage.blocks += 1;
             let end = look.volume(key.view).map(|v| v.bytes.max(v.shrunk_from) / u64_of(BLOCK));
@@ -291,18 +304,18 @@ pub(super) async fn walk(
             };
         }
         if !found.table.contains_key(&at.location.segment()) {
+            // An old version stays where it was, and what is moved of it goes under its name.
+            if !is_newest {
+                return live.add_reference(SharedBlockId::of(at.location));
+            }
             return wrong("the map has it in a segment that the checkpoint does not name");
         }
         if slot >= look.geometry.slots() || slot % look.geometry.stripe_blocks() < header {
             return wrong("the map has it where no contents can be");
         }
-        // The map on media may have learnt a stripe in part: a block has its name, and who shares it not yet a reference
-        // to that. The log has the record, and opening learns it again.
-        let is_being_shared = || {
-            let born = SharedBlockId::of_key(key).is_some_and(|name| name.origin() == at.location);
-            born && !look.label.closed
-        };
-        if !live.add(key, Entry { location: at.location, crc: at.crc }) && !is_being_shared() {
+        let entry = Entry { location: at.location, crc: at.crc };
+        let is_new = if is_newest { live.add(key, entry) } else { live.add_old(key, entry) };
+        if !is_new && !is_shared_too(look, live, key, at.location) {
             wrong("the map has it where it has another block, too");
         }
     };
@@ -367,7 +380,7 @@ pub(super) async fn explain(
         return;
     }
     look.begin("doubtful stripes", u64_of(doubtful.len()));
-    let see = |key: Key, at: Option<Stored>| {
+    let see = |key: Key, at: Option<Stored>, _: Period| {
         let Some(at) = at else { return };
         let stripe = at.location.slot() / look.geometry.stripe_blocks();
         let Some(found) = doubtful.get_mut(&(at.location.segment(), stripe)) else { return };

@@ -27,6 +27,7 @@ use crate::format::catalog::{Catalog, Object};
 use crate::format::label::{Label, LogKind, PoolState};
 use crate::pool::LogSpec;
 use crate::segment::Segments;
+use crate::snapshots::Snapshots;
 
 pub use report::{
     DriveSeen, Fate, Finding, LogSeen, Place, PoolSeen, Report, SegmentSeen, Severity, ShardSeen,
@@ -85,6 +86,7 @@ struct Look<'a> {
     names: Vec<String>,
     /// Not set when there is none.
     catalog: OnceCell<Catalog>,
+    snapshots: OnceCell<Snapshots>,
     spec: &'a Spec,
     report: RefCell<Report>,
     progress: RefCell<&'a mut dyn FnMut(Progress)>,
@@ -155,6 +157,7 @@ pub async fn dump(spec: &Spec, progress: &mut dyn FnMut(Progress)) -> Report {
     look.begin("catalog", 0);
     if let Some(catalog) = catalog::find(&look).await {
         catalog::list(&look, &catalog);
+        let _ = look.snapshots.set(Snapshots::of(&catalog));
         let _ = look.catalog.set(catalog);
     }
     let mut units = checkpoint::Units::default();

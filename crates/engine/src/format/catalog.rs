@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Bad, check_name};
-use crate::address::{BLOCK, View};
+use crate::address::{BLOCK, Version, View};
 use crate::limits::VOLUME_BYTES_MAX;
 
 pub use area::{CatalogArea, EDIT_PAGES_MAX};
@@ -42,6 +42,11 @@ impl Kind {
     }
 }
 
+/// The version of what is written in an epoch.
+fn version_of(epoch: u64) -> Option<Version> {
+    u32::try_from(epoch).ok().and_then(Version::new).filter(|version| *version < Version::LAST)
+}
+
 /// One object. Its number is that of its view, and never used again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
@@ -60,15 +65,17 @@ pub struct Object {
     pub block_size: u32,
     /// It was deleted; its blocks are still being given back.
     pub deleted: bool,
-    /// What it was made from, and that one's epoch. Snapshots and clones have one.
+    /// What it was made from, and the epoch that one had from then on: all that is older is seen. Snapshots and clones
+    /// have one.
     pub parent: Option<View>,
     pub parent_epoch: u64,
     /// The group that it belongs to.
     pub group: Option<View>,
     /// Its blocks go over the shards by this number: its own, or its parent's.
     pub placement: u32,
-    /// The epoch in which it was made, and the seconds since 1970; 0 for what was made without.
+    /// How many snapshots were taken of it so far: the [version](Object::version) of what is written to it now.
     pub epoch: u64,
+    /// When it was made, in seconds since 1970; 0 where nobody said so.
     pub created: u64,
 }
 
@@ -94,6 +101,18 @@ impl Object {
         }
     }
 
+    /// Which version what is written to it now is of.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        version_of(self.epoch).unwrap_or(Version::LAST)
+    }
+
+    /// The last version of its parent that it sees, if it has one.
+    #[must_use]
+    pub fn sees(&self) -> Option<Version> {
+        version_of(self.parent_epoch)?.before()
+    }
+
     /// Whether it makes sense by itself.
     ///
     /// # Errors
@@ -117,6 +136,10 @@ impl Object {
         };
         if !is_sensible || self.parent.is_some() != (self.parent_epoch > 0) {
             return Err(Bad::Field("parent"));
+        }
+        // As of the last version everything is seen: nothing is written in it.
+        if [self.epoch, self.parent_epoch].iter().any(|epoch| version_of(*epoch).is_none()) {
+            return Err(Bad::Field("epoch"));
         }
         if self.placement == 0 || self.placement > self.view.get() {
             return Err(Bad::Field("placement"));
@@ -216,6 +239,18 @@ impl Catalog {
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Object> {
         self.get(*self.names.get(&(None, name.into()))?)
+    }
+
+    /// The snapshot of this name of a volume or clone.
+    #[must_use]
+    pub fn find_snapshot(&self, of: View, name: &str) -> Option<&Object> {
+        self.get(*self.names.get(&(Some(of), name.into()))?)
+    }
+
+    /// How many snapshots and clones were made from this one, or how many are of this group.
+    #[must_use]
+    pub fn needing(&self, view: View) -> u32 {
+        self.needed.get(&view).copied().unwrap_or(0)
     }
 
     /// Whether another catalog has the same objects, of whatever generation it is.
@@ -329,7 +364,12 @@ impl Catalog {
                 Kind::Snapshot => object.kind == Kind::Clone,
                 Kind::Group => false,
             };
-            let is_older = parent.view < object.view && parent.epoch <= object.parent_epoch;
+            // A clone of a snapshot sees just what that does.
+            let had_epoch = match parent.kind {
+                Kind::Snapshot => object.parent_epoch == parent.parent_epoch,
+                _ => object.parent_epoch <= parent.epoch,
+            };
+            let is_older = parent.view < object.view && had_epoch;
             if !can_be || !is_older || parent.placement != object.placement {
                 return Err(Bad::Field("parent"));
             }
@@ -344,6 +384,7 @@ impl Catalog {
         let is_group = |of: &Object| of.kind == Kind::Group;
         match before {
             Some(before) if before.placement != object.placement => Err(Bad::Field("placement")),
+            Some(before) if before.epoch > object.epoch => Err(Bad::Field("epoch")),
             Some(before) if is_group(before) != is_group(object) => {
                 Err(Bad::Field("kind of an object"))
             }

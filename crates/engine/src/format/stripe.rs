@@ -86,8 +86,8 @@ const HAS_VERSIONS: u8 = 0x40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerRecord {
     pub owner: Owner,
-    /// In which version of its volume its blocks are such. The first of shared blocks, which have no volume, and of
-    /// moves, shares and losses of what lies somewhere: those change the entry that the map has.
+    /// In which version of its volume its blocks are such: of what was moved, that in which it was written. The first of
+    /// shared blocks, which have no volume, and of shares, which change the entry that the map has.
     pub version: Version,
     /// Blocks it speaks of; none for a hole, which says so itself.
     pub count: u32,

@@ -93,7 +93,7 @@ impl Shared {
     #[inline]
     pub(super) fn try_reserve(&self, kind: Kind) -> Result<Option<Reserved<'_>>> {
         self.check_takes(kind)?;
-        if !self.gate.try_acquire(1) {
+        if self.paused.get() || !self.gate.try_acquire(1) {
             return Ok(None);
         }
         let turn = Turn(&self.gate);
@@ -122,6 +122,9 @@ impl Shared {
             let _waits = Counted::new(&self.waiting);
             let _full = Counted::new(&self.full);
             self.wait_for_room(&kind).await?;
+        }
+        while self.paused.get() && self.ended.get().is_none() {
+            self.resumed.notified().await;
         }
         self.check_takes(kind)?;
         Ok(Reserved::new(self, kind, turn))

@@ -89,6 +89,10 @@ struct Shared {
     refusing_writes: Cell<bool>,
     /// Records up to this one may have damaged blocks.
     lost_through: Cell<u64>,
+    /// Nothing is reserved for now.
+    paused: Cell<bool>,
+    /// It is again.
+    resumed: Notify,
 }
 
 /// A log that was looked at, to be opened.
@@ -212,6 +216,8 @@ impl Log {
             refusing: Cell::new(false),
             refusing_writes: Cell::new(false),
             lost_through: Cell::new(0),
+            paused: Cell::new(false),
+            resumed: Notify::new(),
         });
         if !is_memory {
             spawn_late(commit::run(Rc::clone(&shared)));
@@ -454,6 +460,24 @@ impl Log {
         self.shared.ring.borrow_mut().versions.set(view, version);
     }
 
+    /// Lets nothing be reserved until it [is resumed](Self::resume). What was reserved goes on.
+    pub fn pause(&self) {
+        self.shared.paused.set(true);
+    }
+
+    /// Ends a [pause](Self::pause).
+    pub fn resume(&self) {
+        self.shared.paused.set(false);
+        self.shared.resumed.notify();
+    }
+
+    /// Waits until all that was reserved so far is committed, or was given up.
+    pub async fn between_records(&self) {
+        // Whoever reserved something holds the gate.
+        self.shared.gate.acquire(1).await;
+        drop(Turn(&self.shared.gate));
+    }
+
     /// From now on appends are answered with `Gone`, those that wait included: once the log is
     /// [empty](Self::is_empty) after this, it stays so. What was appended is handed out and trimmed
     /// as ever.
@@ -541,6 +565,7 @@ impl Shared {
         }
         self.room.notify();
         self.more.notify();
+        self.resumed.notify();
         self.commits.end();
     }
 

@@ -1,9 +1,9 @@
 //! Checking a map page by page, and walking through all that it says. Changes nothing.
 
-use super::extents::{Contents, Extents};
+use super::extents::Contents;
 use super::filter::Filter;
 use super::flat::{END, Flat, Item, Place, unflat};
-use super::lookup::{Step, step};
+use super::lookup::{Filters, Period};
 use super::page::{Builder, Page, Run};
 use super::source::named;
 use super::stack::STACK_BLOCKS;
@@ -231,41 +231,32 @@ impl<P: Pages> Map<P> {
         made.map_err(|bad| checking.lost(PageKind::Filter, directory, range, bad.to_string())).ok()
     }
 
-    /// Shows each block that has contents, or has lost them (`None`), in order, as lookups would find it.
+    /// Shows each block that has contents, or has lost them (`None`), of all versions, as lookups would find it. In order,
+    /// the newest of each piece first.
     ///
     /// # Errors
     /// Those of reading pages.
-    pub(crate) async fn walk(&self, mut see: impl FnMut(Key, Option<Stored>)) -> Result<()> {
-        let (mut held, mut out) = (Vec::new(), Extents::default());
-        let mut at: Flat = 0;
-        while at < END {
-            out.clear();
-            let newest = Version::LAST;
-            let next = step(&mut self.state.borrow_mut(), &held, at, END, newest, &mut out)?;
-            match next {
-                Step::Need(entry, worth) => self.fetch(entry, worth, &mut held).await?,
-                Step::Until(next, _) => {
-                    self.give_back(&mut held);
-                    let view = unflat(at).view;
-                    for extent in out.iter() {
-                        let stored = |n: u32| match extent.contents {
-                            Contents::Stored { location, encoding, crcs } => {
-                                let location = location.forward(n * encoding.grains());
-                                Some(Some(Stored { location, encoding, crc: crcs[usize32(n)] }))
-                            }
-                            Contents::Lost => Some(None),
-                            Contents::Hole | Contents::Absent => None,
-                        };
-                        for n in 0..extent.count {
-                            let Some(stored) = stored(n) else { break };
-                            see(Key::new(view, extent.first + u64::from(n)), stored);
-                        }
-                    }
-                    at = next.max(at + 1);
+    pub(crate) async fn walk(
+        &self,
+        mut see: impl FnMut(Key, Option<Stored>, Period),
+    ) -> Result<()> {
+        let from = Key::new(View::METADATA, 0);
+        self.each_version(Filters::Asked, from, None, |view, extent, period| {
+            let stored = |n: u32| match extent.contents {
+                Contents::Stored { location, encoding, crcs } => {
+                    let location = location.forward(n * encoding.grains());
+                    Some(Some(Stored { location, encoding, crc: crcs[usize32(n)] }))
                 }
+                Contents::Lost => Some(None),
+                Contents::Hole | Contents::Absent => None,
+            };
+            for n in 0..extent.count {
+                let Some(stored) = stored(n) else { break };
+                see(Key::new(view, extent.first + u64::from(n)), stored, period);
             }
-        }
-        Ok(())
+            true
+        })
+        .await
     }
 }
 

@@ -4,7 +4,7 @@
 //! on the way (nothing before such a position) bounds the piece it answers for.
 
 use super::cache::Worth;
-use super::extents::{Contents, Extents};
+use super::extents::{Contents, Extent, Extents};
 use super::flat::{END, Flat, Place, low64, unflat};
 use super::memtable::{Known, Memtable};
 use super::page::{Kind, Page};
@@ -59,10 +59,25 @@ pub(super) fn step(
     step_by(Filters::Asked, state, held, at, limit, as_of, out)
 }
 
+/// From which version on something is so, and the last one in which it is: none for the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    pub since: Version,
+    pub until: Option<Version>,
+}
+
+impl Period {
+    /// Whether nothing came since.
+    #[must_use]
+    pub const fn is_newest(self) -> bool {
+        self.until.is_none()
+    }
+}
+
 /// Whether filters are asked before leaves are looked at. Over long ranges they cost more than they
 /// save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Filters {
+pub(super) enum Filters {
     Asked,
     PassedBy,
 }
@@ -110,14 +125,14 @@ fn ask_memtable(
             out.push_stored(unflat(at).block, location, encoding, std::iter::once(crc));
             Said::Answered(at + 1, since)
         }
-        Known::Lost => {
+        Known::Lost(since) => {
             out.push_lost(unflat(at).block, 1);
-            Said::Answered(at + 1, Version::FIRST)
+            Said::Answered(at + 1, since)
         }
-        Known::Hole(end) => {
+        Known::Hole(end, since) => {
             let end = end.min(limit);
             out.push_hole(unflat(at).block, low32(low64(end - at)));
-            Said::Answered(end, Version::FIRST)
+            Said::Answered(end, since)
         }
         Known::Nothing(next) => Said::Nothing(next),
     }
@@ -390,9 +405,10 @@ impl<P: Pages> Map<P> {
         }
     }
 
-    /// Calls `found` with everything from `from` on, and before `until`, that has contents or has lost them: its first
-    /// key, where it lies (`None` when it is lost), and how many blocks. As lookups would find it, each at one instant
-    /// of the call; others run in between. Ends when `found` says false.
+    /// Calls `found` with everything from `from` on, and before `until`, that has contents or has lost them, of all
+    /// versions: its first key, where it lies (`None` when it is lost), how many blocks, and when it was so. As lookups
+    /// would find it, each at one instant of the call; others run in between. Of each piece the newest comes first. Ends
+    /// when `found` says false.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup).
@@ -400,35 +416,58 @@ impl<P: Pages> Map<P> {
         &self,
         from: Key,
         until: Option<Key>,
-        mut found: impl FnMut(Key, Option<Location>, u32) -> bool,
+        mut found: impl FnMut(Key, Option<Location>, u32, Period) -> bool,
+    ) -> Result<()> {
+        self.each_version(Filters::PassedBy, from, until, |view, extent, period| {
+            let location = match extent.contents {
+                Contents::Stored { location, .. } => Some(location),
+                Contents::Lost => None,
+                Contents::Hole | Contents::Absent => return true,
+            };
+            found(Key::new(view, extent.first), location, extent.count, period)
+        })
+        .await
+    }
+
+    /// Calls `see` with all that lookups of whatever version would find from `from` on, and before `until`: the newest
+    /// of each piece first. Ends when that says false.
+    pub(super) async fn each_version(
+        &self,
+        filters: Filters,
+        from: Key,
+        until: Option<Key>,
+        mut see: impl FnMut(View, &Extent<'_>, Period) -> bool,
     ) -> Result<()> {
         let (mut held, mut out) = (Vec::new(), Extents::default());
         let mut at = super::flat::flat(from.view, from.block);
         let end = until.map_or(END, |key| super::flat::flat(key.view, key.block));
+        // Pieces of which something newer was seen, each within the one before: where it ends, and what is older.
+        let mut pieces: Vec<(Flat, Version)> = Vec::new();
         for steps in 1_usize.. {
+            while pieces.last().is_some_and(|(end, _)| *end <= at) {
+                pieces.pop();
+            }
+            let (end, as_of) = pieces.last().copied().unwrap_or((end, Version::LAST));
             if at >= end {
                 break;
             }
             out.clear();
-            let step = {
-                let (filters, mut state) = (Filters::PassedBy, self.state.borrow_mut());
-                step_by(filters, &mut state, &held, at, end, Version::LAST, &mut out)?
-            };
+            let step =
+                step_by(filters, &mut self.state.borrow_mut(), &held, at, end, as_of, &mut out)?;
             match step {
-                Step::Until(next, _) => {
+                Step::Until(next, since) => {
                     self.give_back(&mut held);
-                    let view = unflat(at).view;
+                    let until = (!pieces.is_empty()).then_some(as_of);
+                    let (view, period) = (unflat(at).view, Period { since, until });
                     for extent in out.iter() {
-                        let location = match extent.contents {
-                            Contents::Stored { location, .. } => Some(location),
-                            Contents::Lost => None,
-                            Contents::Hole | Contents::Absent => continue,
-                        };
-                        if !found(Key::new(view, extent.first), location, extent.count) {
+                        if !see(view, &extent, period) {
                             return Ok(());
                         }
                     }
-                    at = next;
+                    match since.before() {
+                        Some(older) => pieces.push((next.max(at + 1), older)),
+                        None => at = next.max(at + 1),
+                    }
                 }
                 Step::Need(entry, worth) => self.fetch(entry, worth, &mut held).await?,
             }

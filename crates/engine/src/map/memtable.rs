@@ -40,9 +40,9 @@ pub(super) struct Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     Data(Stored, Version),
-    Lost,
+    Lost(Version),
     /// A hole, up to this position at least.
-    Hole(Flat),
+    Hole(Flat, Version),
     /// Nothing, up to this position; past every key when nothing follows.
     Nothing(Flat),
 }
@@ -325,7 +325,7 @@ impl Memtable {
         }
         if let Some((end, since)) = self.hole_at(at) {
             let end = end.min(next);
-            return if since <= as_of { Known::Hole(end) } else { Known::Nothing(end) };
+            return if since <= as_of { Known::Hole(end, since) } else { Known::Nothing(end) };
         }
         if let Some((&start, _)) = self.holes.range(at..).next() {
             next = next.min(start);
@@ -340,10 +340,10 @@ impl Memtable {
         let hole = self.hole_at(at).filter(|(_, since)| *since <= as_of);
         match (older, hole) {
             (Some(((_, Reverse(version)), _)), Some((_, since))) if since > *version => {
-                Known::Hole(at + 1)
+                Known::Hole(at + 1, since)
             }
             (Some(((_, Reverse(version)), slot)), _) => known(slot, *version),
-            (None, Some(_)) => Known::Hole(at + 1),
+            (None, Some((_, since))) => Known::Hole(at + 1, since),
             (None, None) => Known::Nothing(at + 1),
         }
     }
@@ -389,10 +389,9 @@ impl Memtable {
                 return self.extent(place, checksums, most);
             }
             match self.known(at, slot, Version::LAST) {
-                Known::Data(..) | Known::Lost => return None,
-                Known::Hole(end) => {
+                Known::Data(..) | Known::Lost(_) => return None,
+                Known::Hole(end, since) => {
                     let blocks = super::flat::distance(at, end.min(end_of_view(at)));
-                    let since = self.hole_at(at).map_or(Version::FIRST, |(_, since)| since);
                     return Some((Item { start: at, blocks, place: Place::Hole }, since));
                 }
                 Known::Nothing(END) => return None,
@@ -480,7 +479,7 @@ fn in_order(since: Version, version: Version) -> Version {
 fn known(slot: &Slot, since: Version) -> Known {
     match slot.stored() {
         Some(stored) => Known::Data(stored, since),
-        None if slot.is_hole() => Known::Hole(slot.at() + 1),
-        None => Known::Lost,
+        None if slot.is_hole() => Known::Hole(slot.at() + 1, since),
+        None => Known::Lost(since),
     }
 }

@@ -47,6 +47,7 @@ pub(crate) use check::{Checked, News, PageKind, empty_page};
 pub use count::Span;
 pub use extents::{Contents, Extent, Extents};
 pub use limits::MapLimits;
+pub use lookup::Period;
 
 use crate::address::{BLOCK, Encoding, Entry, Key, Location, Stored, Version, View};
 use crate::error::{Error, Kind, Result};

@@ -35,6 +35,7 @@ mod scarce;
 mod scrub;
 mod shards;
 mod slow;
+mod snapshots;
 mod steps;
 mod unreachable;
 mod used;

@@ -10,7 +10,7 @@ use super::Pool;
 use crate::address::{BLOCK, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::{Catalog, Edit, Object, Record};
+use crate::format::catalog::{self, Catalog, Edit, Object, Record};
 use crate::format::check_name;
 use crate::limits::VOLUME_BYTES_MAX;
 use crate::shard::Shard;
@@ -29,7 +29,7 @@ pub struct VolumeSpec {
     pub block_size: u32,
 }
 
-fn invalid(what: impl Into<String>) -> Error {
+pub(super) fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::Invalid, what)
 }
 
@@ -44,7 +44,7 @@ fn check_size(bytes: u64) -> Result<()> {
 }
 
 /// A volume of this name that is not being deleted.
-fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Object> {
+pub(super) fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Object> {
     let found = catalog.find(name).filter(|object| !object.deleted);
     found.ok_or_else(|| Error::new(Kind::NotFound, format!("no volume is called {name}")))
 }
@@ -63,7 +63,7 @@ fn changed(catalog: &Catalog, volume: Object) -> Edit {
 }
 
 impl Pool {
-    fn check_open(&self) -> Result<()> {
+    pub(super) fn check_open(&self) -> Result<()> {
         if self.0.closed.get() {
             return Err(Error::new(Kind::Gone, "the pool was closed"));
         }
@@ -71,7 +71,7 @@ impl Pool {
     }
 
     /// The turn of one change of the volumes.
-    async fn turn(&self) -> Result<Held<'_>> {
+    pub(super) async fn turn(&self) -> Result<Held<'_>> {
         self.check_open()?;
         let turn = self.0.changing.hold(1).await;
         // It may have been closed meanwhile.
@@ -96,7 +96,8 @@ impl Pool {
     /// has forgotten those volumes, or how large they were.
     pub(super) async fn free_orphans(&self) -> Result<()> {
         let ends = self.0.common.superblock.catalog(|catalog| {
-            let volumes = catalog.objects().filter(|volume| !volume.deleted);
+            let is_volume = |object: &&Object| object.kind == catalog::Kind::Volume;
+            let volumes = catalog.objects().filter(is_volume).filter(|volume| !volume.deleted);
             let ends = volumes.map(|volume| (volume.view, Self::end_of(volume.bytes)));
             ends.collect::<BTreeMap<View, u64>>()
         });
@@ -125,6 +126,10 @@ impl Pool {
             .superblock
             .catalog(|catalog| catalog.objects().cloned().collect::<Vec<Object>>());
         for object in objects {
+            if let (Some(view), Some(sees)) = (object.parent, object.sees()) {
+                self.adopt_snapshot(&object, view, sees);
+                continue;
+            }
             if object.deleted {
                 self.finish_delete(object.view, object.bytes.max(object.shrunk_from)).await?;
                 continue;
@@ -195,11 +200,16 @@ impl Pool {
     /// Deletes a volume. Its space comes back behind that.
     ///
     /// # Errors
-    /// `NotFound`, and `Failed` when the log or too many drives failed.
+    /// `NotFound`, `Busy` while it has snapshots, and `Failed` when the log or too many drives failed.
     pub async fn delete_volume(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
         let mark = |catalog: &Catalog| {
             let volume = Object { deleted: true, ..find(catalog, name)?.clone() };
+            let snapshots = catalog.needing(volume.view);
+            if snapshots > 0 {
+                let what = format!("volume {name} has {snapshots} snapshots: delete those first");
+                return Err(Error::new(Kind::Busy, what));
+            }
             let gone = (volume.view, volume.bytes.max(volume.shrunk_from));
             Ok((changed(catalog, volume), gone))
         };

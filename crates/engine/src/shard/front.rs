@@ -5,6 +5,7 @@ mod bytes;
 mod copy;
 mod plan;
 mod read;
+mod snapshot;
 mod write;
 
 use std::cell::{Cell, RefCell};
@@ -20,6 +21,7 @@ use super::search::SpaceSearch;
 use crate::partial::Locks;
 pub use copy::CopyRange;
 pub use plan::Plan;
+pub use snapshot::Taken;
 pub use write::Writing;
 
 /// Where requests enter a shard.
@@ -37,6 +39,8 @@ pub struct Front {
     spare_plans: RefCell<Vec<Plan>>,
     /// Blocks that hosts wrote, since the shard was opened.
     written: Cell<u64>,
+    /// What of the log snapshots see.
+    cuts: snapshot::Cuts,
 }
 
 impl Front {
@@ -48,6 +52,7 @@ impl Front {
         destage: Rc<Destage>,
         counting: Rc<Counting>,
     ) -> Self {
+        let cuts = snapshot::Cuts::new(base.log.head());
         Self {
             base,
             capacity,
@@ -58,6 +63,7 @@ impl Front {
             partial: Locks::default(),
             spare_plans: RefCell::default(),
             written: Cell::new(0),
+            cuts,
         }
     }
 

@@ -182,10 +182,11 @@ impl MapKeeper {
         self.checkpoints.take().await
     }
 
-    /// Writes the map out and merges all of it.
-    pub async fn compact(&self) -> Result<()> {
+    /// Writes the map out and merges all of it. With `prune` what only snapshots saw that are no more is given up.
+    pub async fn compact(&self, prune: bool) -> Result<()> {
         self.flush().await?;
         let _compacting = self.base.map.compacting();
+        let _pruning = prune.then(|| self.base.map.pruning());
         while !self.base.has_ended() && self.base.map.maintain().await? {
             reactor::yield_now().await;
         }

@@ -15,6 +15,7 @@ use super::events::Event;
 use super::keeper::MapKeeper;
 use super::sweep::Sweep;
 use crate::address::Location;
+use crate::canary::{self, Step};
 use crate::error::Result;
 
 /// Searches for space, one at a time.
@@ -31,6 +32,8 @@ pub struct SpaceSearch {
     ended: Cell<u64>,
     /// The stripe learnt last when there was nothing more to find.
     tidied: Cell<Option<u64>>,
+    /// Snapshots deleted by then: what they alone saw was given up.
+    pruned: Cell<u64>,
 }
 
 /// What searches need.
@@ -58,6 +61,8 @@ impl SpaceSearch {
             begun: Cell::new(0),
             ended: Cell::new(0),
             tidied: Cell::new(None),
+            // Of those deleted before the shard was opened the map may have something yet.
+            pruned: Cell::new(u64::MAX),
         }
     }
 
@@ -101,17 +106,21 @@ impl SpaceSearch {
     /// Lets the map learn what is in the log, holes above all, and its merges find out what nobody
     /// sees any more. Nothing new since the last time: nothing to find.
     async fn tidy(&self) -> Result<()> {
+        let deleted = self.base.common.snapshots.deleted();
         let is_tidy = self.tidied.get() == Some(self.keeper.applied()) && self.sweep.is_swept();
+        let is_tidy = is_tidy && self.pruned.get() == deleted;
         if is_tidy && self.base.log.is_empty() {
             return Ok(());
         }
         let as_of = self.capacity.appended();
         self.destage.run_to_head().await?;
         let applied = self.keeper.applied();
-        self.keeper.compact().await?;
+        let prunes = self.pruned.get() != deleted && !canary::skips(Step::SearchPrunes);
+        self.keeper.compact(prunes).await?;
+        self.pruned.set(deleted);
         let applied = if self.sweep.sweep().await? {
             let applied = self.keeper.applied();
-            self.keeper.compact().await?;
+            self.keeper.compact(false).await?;
             applied
         } else {
             applied
@@ -128,7 +137,8 @@ impl SpaceSearch {
     async fn recount(&self) -> Result<Option<u64>> {
         let (mut counted, mut live) = (BTreeMap::new(), 0);
         let count = |at: Location, blocks, learnt_since: bool| {
-            if at.name().is_none() {
+            // An old version that was moved counts under its name.
+            if at.name().is_none() && self.base.table().info(at).is_some() {
                 *counted.entry(at.segment()).or_insert(0) += blocks;
                 live += if learnt_since { 0 } else { u64::from(blocks) };
             }

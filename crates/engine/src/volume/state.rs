@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use reactor::cross_core::Lock;
 
-use crate::address::{BLOCK, View};
+use crate::address::{BLOCK, Version, View};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::Object;
 
@@ -17,6 +17,8 @@ const UNCOUNTED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct State {
     pub view: View,
+    /// The last version of the view that it sees, if it is a snapshot: nobody changes that.
+    pub sees: Option<Version>,
     /// Which shards its blocks are of follows from it.
     placement: u32,
     pub id: [u8; 16],
@@ -36,6 +38,7 @@ impl State {
     pub fn new(volume: &Object) -> Self {
         Self {
             view: volume.view,
+            sees: None,
             placement: volume.placement,
             id: volume.id,
             name: Lock::new(volume.name.to_string()),
@@ -45,6 +48,12 @@ impl State {
             gone: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// Of a snapshot of this view, up to this version.
+    #[must_use]
+    pub fn of_snapshot(snapshot: &Object, view: View, sees: Version) -> Self {
+        Self { view, sees: Some(sees), ..Self::new(snapshot) }
     }
 
     /// Which shards its blocks are of follows from it.
@@ -111,5 +120,17 @@ impl State {
                 Err(Error::new(Kind::OutOfRange, context))
             }
         }
+    }
+
+    /// As [`check`](Self::check), of a change.
+    ///
+    /// # Errors
+    /// As there; `Invalid` for a snapshot.
+    #[inline]
+    pub fn check_change(&self, offset: u64, len: u64) -> Result<()> {
+        if self.sees.is_some() {
+            return Err(Error::new(Kind::Invalid, "a snapshot cannot be changed"));
+        }
+        self.check(offset, len)
     }
 }

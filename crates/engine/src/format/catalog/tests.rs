@@ -11,7 +11,8 @@ fn view(n: u32) -> View {
 }
 
 fn volume(n: u32) -> Object {
-    Object::volume(view(n), &format!("v{n}"), [1; 16], 1 << 40, 512)
+    let plain = Object::volume(view(n), &format!("v{n}"), [1; 16], 1 << 40, 512);
+    Object { epoch: 9, ..plain }
 }
 
 fn group(n: u32) -> Object {
@@ -62,7 +63,7 @@ fn a_catalog_comes_back_as_written() {
 fn every_kind_comes_back_as_written() {
     let deleted = Object { deleted: true, shrunk_from: 2 << 40, bytes: 4096, ..volume(2) };
     let member = Object { group: Some(view(9)), created: 1_700_000_000, ..volume(3) };
-    let all = [volume(1), deleted, group(9), member, snapshot(4, 3, 7), clone(5, 4, 3)];
+    let all = [volume(1), deleted, group(9), member, snapshot(4, 3, 9), clone(5, 4, 3)];
     let mut catalog = with(all);
     catalog.generation = 1;
     assert_eq!(load(&catalog.to_base(POOL)), Ok(catalog));
@@ -81,7 +82,7 @@ fn a_page_with_any_flipped_bit_is_refused() {
 /// The catalog stays as it was, and says why.
 #[test]
 fn what_makes_no_sense_is_refused_by_name() {
-    let mut catalog = with([volume(1), volume(2), group(3), snapshot(4, 1, 7), clone(5, 4, 1)]);
+    let mut catalog = with([volume(1), volume(2), group(3), snapshot(4, 1, 9), clone(5, 4, 1)]);
     let before = catalog.clone();
     let remove = |n| Edit { next_view: 100_000, records: vec![Record::Remove(view(n))] };
     let named = |object: Object, name: &str| Object { name: name.into(), ..object };
@@ -126,10 +127,16 @@ fn what_makes_no_sense_is_refused_by_name() {
             assert_eq!(catalog, before);
         }
     }
-    // A parent is older than what was made from it, also by its epoch.
-    let late = Object { epoch: 8, ..volume(6) };
-    let early = Object { placement: 6, ..snapshot(7, 6, 7) };
-    assert_eq!(catalog.apply(&put([late, early])), Err(Bad::Field("parent")));
+    // Nothing sees more of its parent than there was, nor a clone another state than its snapshot.
+    let early = Object { epoch: 6, ..volume(6) };
+    let late = Object { placement: 6, ..snapshot(7, 6, 7) };
+    assert_eq!(catalog.apply(&put([early, late])), Err(Bad::Field("parent")));
+    let another = Object { parent_epoch: 8, ..clone(6, 4, 1) };
+    assert_eq!(catalog.apply(&put([another])), Err(Bad::Field("parent")));
+    // Versions are never used again, and there is an end to them.
+    for epoch in [8, u64::from(Version::LAST.get())] {
+        assert_eq!(catalog.apply(&put([Object { epoch, ..volume(1) }])), Err(Bad::Field("epoch")));
+    }
     // Snapshots have names of their own under each parent.
     let mine = |n, of| Object { name: "mon".into(), ..snapshot(n, of, 7) };
     catalog.apply(&put([mine(8, 1), mine(9, 2)])).unwrap();
@@ -226,7 +233,7 @@ impl Model {
             }
             Step::Snapshot(nth) => {
                 let parent = self.any(*nth, has_blocks)?;
-                let made = snapshot(fresh(), parent.view.get(), 7);
+                let made = snapshot(fresh(), parent.view.get(), 9);
                 Object { placement: parent.placement, ..made }
             }
             Step::Clone(nth) => {

@@ -110,11 +110,11 @@ proptest! {
             }
         }
         let _ = now(map.places(|_, _, _| ()));
-        let _ = now(map.scan(Key::new(view, 0), None, |_, _, _| true));
+        let _ = now(map.scan(Key::new(view, 0), None, |_, _, _, _| true));
         let range = Key::new(view, 0)..Key::new(View::SHARED, 0);
         let _ = now(map.count(range, &[], 1000, || false, |_, _| ()));
         now(map.check(&mut |_| ()));
-        let _ = now(map.walk(|_, _| ()));
+        let _ = now(map.walk(|_, _, _| ()));
         let _ = now(map.prune());
         let _ = now(map.compact());
     }

@@ -113,13 +113,19 @@ fn a_stack_over_several_leaves_is_found_by_one_of_them() {
     assert!(whole.unwrap());
     assert_eq!(found.len(), 2500 + 999, "all versions are there");
     assert!(found.values().all(|times| *times == 1));
-    let mut scanned = 0;
-    now(map.scan(Key::new(VIEW, 0), None, |_, _, count| {
-        scanned += count;
+    let (mut newest, mut older) = (0, Vec::new());
+    now(map.scan(Key::new(VIEW, 0), None, |key, at, count, period| {
+        match period.until {
+            None => newest += count,
+            Some(until) => older.push((key.block, at, count, period.since, until)),
+        }
         true
     }))
     .unwrap();
-    assert_eq!(scanned, 1000, "only the newest");
+    assert_eq!(newest, 1000);
+    let was =
+        |since: u32| (10, Some(user(3 * u64::from(since))), 1, version(since), version(since));
+    assert_eq!(older, (0..2499).rev().map(was).collect::<Vec<_>>());
     assert!(reported(&map).is_empty());
 }
 

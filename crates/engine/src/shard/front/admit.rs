@@ -3,7 +3,7 @@
 use stdx::num::{u32_of, usize64};
 
 use super::Front;
-use crate::address::Key;
+use crate::address::{Key, View};
 use crate::error::{Error, Kind, Result};
 use crate::log::Found;
 use crate::map::{Contents, Extent, Extents};
@@ -38,7 +38,7 @@ impl Front {
             None => {
                 self.check_refused()?;
                 let plan = self.resolve(key, u32_of(usize64(blocks)));
-                let replaces = plan.is_own() == Some(true);
+                let replaces = plan.is_own() == Some(true) && !self.is_kept(key.view);
                 self.keep_plan(plan);
                 Ok(if replaces { self.let_in_to_replace(blocks) } else { None })
             }
@@ -90,8 +90,16 @@ impl Front {
         self.base.refuses().map_or(Ok(()), |why| Err(why.error()))
     }
 
+    /// Whether snapshots may see what is replaced in a view: then it gives no room.
+    fn is_kept(&self, view: View) -> bool {
+        self.base.common.snapshots.has(view)
+    }
+
     /// Whether each of these blocks has contents that nobody else has.
     async fn replaces(&self, key: Key, blocks: u64) -> Result<bool> {
+        if self.is_kept(key.view) {
+            return Ok(false);
+        }
         let mut extents = Extents::default();
         let mut at = 0;
         while at < blocks {

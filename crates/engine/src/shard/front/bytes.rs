@@ -11,6 +11,7 @@ use super::read::is_whole;
 use crate::address::{BLOCK, Key, View};
 use crate::canary::{self, Step};
 use crate::error::Result;
+use crate::map::Period;
 use crate::volume::state::{BLOCK_BYTES, State};
 
 impl Front {
@@ -63,7 +64,7 @@ impl Front {
     /// As [`Volume::deallocate`](crate::Volume::deallocate).
     pub async fn deallocate_bytes(&self, volume: &State, offset: u64, len: u64) -> Result<()> {
         let _writing = self.writing.enter();
-        volume.check(offset, len)?;
+        volume.check_change(offset, len)?;
         let (first, blocks) = (offset / BLOCK_BYTES, len / BLOCK_BYTES);
         let mut turn = if volume.has_small_blocks() {
             Some(self.partial.hold(volume.view, first..first + blocks).await)
@@ -97,7 +98,11 @@ impl Front {
     pub async fn orphans(&self, ends: &BTreeMap<View, u64>) -> Result<BTreeSet<View>> {
         let (first, end) = (Key::new(View::METADATA, 0), Key::new(View::SHARED, 0));
         let mut orphans = BTreeSet::new();
-        let look = |key: Key, _, count: u32| {
+        let look = |key: Key, _, count: u32, period: Period| {
+            // What snapshots see stays for them.
+            if !period.is_newest() {
+                return true;
+            }
             let end = ends.get(&key.view).copied().unwrap_or(0);
             if key.block + u64::from(count) > end {
                 orphans.insert(key.view);

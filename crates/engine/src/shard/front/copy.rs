@@ -28,7 +28,8 @@ impl Front {
     /// As [`Volume::copy_from`](crate::Volume::copy_from).
     pub async fn copy_bytes(&self, to: &State, from: &State, copy: CopyRange) -> Result<()> {
         let _writing = self.writing.enter();
-        to.check(copy.to, copy.length)?;
+        to.check_change(copy.to, copy.length)?;
+        assert!(from.sees.is_none(), "what a snapshot sees is copied by its contents");
         from.check(copy.from, copy.length)?;
         let source = Key::new(from.view, copy.from / BLOCK_BYTES);
         let target = Key::new(to.view, copy.to / BLOCK_BYTES);

@@ -36,7 +36,7 @@ pub struct Piece {
     pub place: Place,
 }
 
-/// Where blocks are. Views with parents will have one more, for what was never written here: the parent is asked.
+/// Where blocks are. Clones will have one more, for what was never written here: the parent is asked.
 #[derive(Debug)]
 pub enum Place {
     /// One block in the log.

@@ -35,6 +35,7 @@ impl Front {
     #[must_use]
     pub fn resolve_bytes(&self, volume: &State, offset: u64, len: usize) -> Option<Plan> {
         let fits = is_whole(offset, len) && volume.check(offset, u64_of(len)).is_ok();
+        let fits = fits && volume.sees.is_none();
         fits.then(|| self.resolve(Key::new(volume.view, offset / BLOCK_BYTES), u32_of(len / BLOCK)))
     }
 
@@ -127,7 +128,7 @@ impl Front {
     }
 
     /// Copies what need not be waited for, and leaves the other pieces.
-    fn copy_pieces(&self, plan: &mut Plan, out: &mut [u8]) {
+    pub(super) fn copy_pieces(&self, plan: &mut Plan, out: &mut [u8]) {
         let Plan { pieces, crcs, .. } = plan;
         let in_memory = self.base.writer.segments().drives().are_in_memory();
         pieces.retain_mut(|piece| {
@@ -195,7 +196,10 @@ impl Front {
         for piece in &plan.pieces {
             let Place::Stored { location, crcs } = piece.place else { continue };
             let (crcs, part) = (&plan.crcs[piece.crcs(crcs)], &mut out[piece.bytes()]);
-            match location.name() {
+            // An old version stays where it was in the map, and is moved under its name.
+            let was_moved = || self.base.table().info(location).is_none();
+            let moved = || was_moved().then(|| SharedBlockId::of(location));
+            match location.name().or_else(moved) {
                 None => self.read_segment(location, crcs, part).await?,
                 Some(name) => Box::pin(self.read_shared(name, crcs, part)).await?,
             }
@@ -311,7 +315,7 @@ impl Front {
     pub async fn read_bytes(&self, volume: &State, offset: u64, out: &mut [u8]) -> Result<()> {
         volume.check(offset, u64_of(out.len()))?;
         if is_whole(offset, out.len()) {
-            return self.read(volume.view, offset / BLOCK_BYTES, out).await;
+            return self.read_blocks(volume, offset / BLOCK_BYTES, out).await;
         }
         // Through a buffer, a megabyte at a time.
         let (mut offset, mut out) = (offset, out);
@@ -319,7 +323,7 @@ impl Front {
             let skip = usize64(offset % BLOCK_BYTES);
             let take = out.len().min(media::drive::TRANSFER_MAX - BLOCK - skip);
             let mut whole = buffer::scratch((skip + take).next_multiple_of(BLOCK)).await;
-            self.read(volume.view, offset / BLOCK_BYTES, &mut whole).await?;
+            self.read_blocks(volume, offset / BLOCK_BYTES, &mut whole).await?;
             let (piece, rest) = out.split_at_mut(take);
             piece.copy_from_slice(&whole[skip..skip + take]);
             (offset, out) = (offset + u64_of(take), rest);
@@ -327,8 +331,16 @@ impl Front {
         Ok(())
     }
 
+    /// Reads whole blocks of a volume or snapshot.
+    async fn read_blocks(&self, volume: &State, first: u64, out: &mut [u8]) -> Result<()> {
+        match volume.sees {
+            None => self.read(volume.view, first, out).await,
+            Some(sees) => Box::pin(self.read_as_of(volume.view, sees, first, out)).await,
+        }
+    }
+
     /// A plan without pieces, of a read that begins there.
-    fn spare_plan(&self, first: Key) -> Plan {
+    pub(super) fn spare_plan(&self, first: Key) -> Plan {
         match self.spare_plans.borrow_mut().pop() {
             Some(plan) => Plan { first, ..plan },
             None => Plan::new(first),

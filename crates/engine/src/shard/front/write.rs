@@ -103,7 +103,7 @@ impl Front {
         offset: u64,
         data: &[u8],
     ) -> Result<Outcome<Writing>> {
-        volume.check(offset, u64_of(data.len()))?;
+        volume.check_change(offset, u64_of(data.len()))?;
         // Among users of smaller blocks everybody takes turns: a write of a part must not bring back
         // what a whole one replaced.
         let step = if is_whole(offset, data.len()) && !volume.has_small_blocks() {

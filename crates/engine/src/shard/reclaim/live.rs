@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-use stdx::num::{low32, u32_of, usize32};
+use stdx::num::{low32, u32_of, u64_of, usize32};
 
 use super::Reclaim;
-use crate::address::{Key, Location, SegmentId, SharedBlockId, View};
+use crate::address::{Key, Location, SegmentId, SharedBlockId, Version, View};
 use crate::canary::{self, Canary, Step};
 use crate::error::Result;
-use crate::map::{Contents, Extents};
-use crate::segment::{Owner, SegmentInfo, StripeHeader};
+use crate::map::{Contents, Extents, Period};
+use crate::segment::{Owner, Placed, SegmentInfo, StripeHeader};
 use crate::segment_table::Segment;
 
 /// Stripes looked through together. Their blocks are looked up in the order of their keys: the more stripes, the nearer
@@ -24,10 +24,43 @@ const LOOKUPS_A_TURN: usize = 128;
 /// Blocks of a segment found live: where they are, whose they are, and their checksums.
 pub struct Live {
     pub key: Key,
+    /// Since when the key has them.
+    pub version: Version,
     pub at: Location,
     pub crcs: Vec<u32>,
-    /// The map has it not yet: records in the log, or on their way there, refer to it.
+    /// The map has it not by this key yet: an old version that gets its name as it is moved, or what records in the log,
+    /// or on their way there, refer to.
     pub is_new: bool,
+}
+
+impl Live {
+    /// The numbers of its blocks in their view.
+    fn keys(&self) -> Range<u64> {
+        self.key.block..self.key.block + u64_of(self.crcs.len())
+    }
+}
+
+/// Blocks that were written one behind another.
+#[derive(Clone, Copy)]
+struct Written {
+    key: Key,
+    version: Version,
+    at: Location,
+    blocks: u32,
+}
+
+/// Adds what the map has of blocks just where they were written.
+fn add_found(extents: &Extents, record: Written, live: &mut Vec<Live>) -> Result<()> {
+    for extent in extents.iter() {
+        let Contents::Stored { location, encoding, crcs } = extent.contents else { continue };
+        if location == record.at.offset(low32(extent.first - record.key.block)) {
+            encoding.check()?;
+            let key = Key::new(record.key.view, extent.first);
+            let (version, crcs) = (record.version, crcs.to_vec());
+            live.push(Live { key, version, at: location, crcs, is_new: false });
+        }
+    }
+    Ok(())
 }
 
 /// What some stripes of a segment turned out to have.
@@ -104,33 +137,64 @@ impl Reclaim {
     /// Adds the blocks of stripes that the map still points to by the keys that they were written for.
     async fn add_by_keys(&self, headers: &[StripeHeader], live: &mut Vec<Live>) -> Result<()> {
         let placed = headers.iter().flat_map(StripeHeader::placed);
-        let mut records: Vec<(Key, Location, u32)> = placed
+        let mut records: Vec<Written> = placed
             .filter_map(|record| match record.owner {
                 Owner::Write { key } | Owner::Move { key, .. } => {
-                    Some((key, record.location, u32_of(record.crcs.len())))
+                    let Placed { location: at, version, crcs, .. } = record;
+                    Some(Written { key, version, at, blocks: u32_of(crcs.len()) })
                 }
                 _ => None,
             })
             .collect();
-        records.sort_unstable_by_key(|(key, ..)| *key);
-        let mut extents = Extents::default();
-        for (n, (key, at, blocks)) in records.into_iter().enumerate() {
+        records.sort_unstable_by_key(|record| record.key);
+        for (n, record) in records.into_iter().enumerate() {
             if n % LOOKUPS_A_TURN == LOOKUPS_A_TURN - 1 {
                 reactor::yield_now().await;
             }
-            // The map's pages stay where they are while they are looked at.
-            let _reading = self.base.grace.enter();
-            self.base.map.lookup(key.view, key.block, blocks, &mut extents).await?;
-            for extent in extents.iter() {
-                let Contents::Stored { location, encoding, crcs } = extent.contents else {
-                    continue;
-                };
-                if location == at.offset(low32(extent.first - key.block)) {
-                    encoding.check()?;
-                    let key = Key::new(key.view, extent.first);
-                    live.push(Live { key, at: location, crcs: crcs.to_vec(), is_new: false });
+            self.add_written(record, live).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds those of the blocks of a record that hosts see where it put them, or a snapshot.
+    async fn add_written(&self, record: Written, live: &mut Vec<Live>) -> Result<()> {
+        // Asked before the newest: what a snapshot sees that is taken later is the newest now.
+        let has_snapshots = self.base.common.snapshots.has(record.key.view)
+            && !canary::skips(Step::ReclaimLooksBack);
+        // The map's pages stay where they are while they are looked at.
+        let _reading = self.base.grace.enter();
+        let (Key { view, block }, mut extents) = (record.key, Extents::default());
+        self.base.map.lookup(view, block, record.blocks, &mut extents).await?;
+        let before = live.len();
+        add_found(&extents, record, live)?;
+        if !has_snapshots || blocks(&live[before..]) == record.blocks {
+            return Ok(());
+        }
+        // What the first snapshot since does not see here, none does: something came in between.
+        let first = self.base.common.snapshots.first_from(view, record.version);
+        let Some(version) = first else { return Ok(()) };
+        self.base.map.lookup_as_of(view, version, block, record.blocks, &mut extents).await?;
+        let mut seen = Vec::new();
+        add_found(&extents, record, &mut seen)?;
+        let newest: BTreeSet<u64> = live[before..].iter().flat_map(Live::keys).collect();
+        for seen in seen {
+            for (n, (block, crc)) in (0..).zip(seen.keys().zip(&seen.crcs)) {
+                if !newest.contains(&block) {
+                    self.add_old(seen.at.offset(n), *crc, live).await?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Adds an old version of a block that a snapshot sees there, if it lies there alone: what has an entry under its name
+    /// is moved by that, or was.
+    async fn add_old(&self, at: Location, crc: u32, live: &mut Vec<Live>) -> Result<()> {
+        let (key, mut extents) = (SharedBlockId::of(at).key(), Extents::default());
+        self.base.map.lookup(key.view, key.block, 1, &mut extents).await?;
+        if extents.iter().all(|extent| extent.contents.is_empty()) {
+            let (version, crcs) = (Version::FIRST, vec![crc]);
+            live.push(Live { key, version, at, crcs, is_new: true });
         }
         Ok(())
     }
@@ -138,30 +202,19 @@ impl Reclaim {
     /// The blocks of stripes without a header that the map points to: all of it is looked through.
     pub async fn live_by_map(&self, info: &SegmentInfo, bare: &BTreeSet<u32>) -> Result<Vec<Live>> {
         let mut found = Vec::new();
-        let place = |key, at: Option<Location>, blocks| {
+        let place = |key, at: Option<Location>, blocks, period: Period| {
             let here = |at: &Location| at.name().is_none() && at.segment() == info.id;
             if let Some(at) = at.filter(here)
                 && bare.contains(&info.geometry.place(at.slot()).stripe)
             {
-                found.push((key, at, blocks));
+                found.push(Written { key, version: period.since, at, blocks });
             }
             true
         };
         self.base.map.scan(Key::new(View::METADATA, 0), None, place).await?;
-        let (mut live, mut extents) = (Vec::new(), Extents::default());
-        for (key, at, blocks) in found {
-            let _reading = self.base.grace.enter();
-            self.base.map.lookup(key.view, key.block, blocks, &mut extents).await?;
-            for extent in extents.iter() {
-                let Contents::Stored { location, encoding, crcs } = extent.contents else {
-                    continue;
-                };
-                if location == at.offset(low32(extent.first - key.block)) {
-                    encoding.check()?;
-                    let key = Key::new(key.view, extent.first);
-                    live.push(Live { key, at: location, crcs: crcs.to_vec(), is_new: false });
-                }
-            }
+        let mut live = Vec::new();
+        for record in found {
+            self.add_written(record, &mut live).await?;
         }
         Ok(live)
     }
@@ -182,16 +235,16 @@ impl Reclaim {
             match extent.contents {
                 Contents::Stored { location, encoding, crcs } if location == born.origin() => {
                     encoding.check()?;
-                    let crcs = crcs.to_vec();
-                    live.push(Live { key: born.key(), at: location, crcs, is_new: false });
+                    let (key, version, crcs) = (born.key(), Version::FIRST, crcs.to_vec());
+                    live.push(Live { key, version, at: location, crcs, is_new: false });
                 }
                 Contents::Stored { .. } | Contents::Lost => {}
                 Contents::Hole | Contents::Absent => {
                     for (n, crc) in (begin..).zip(&crcs[range]) {
                         let name = name.offset(n);
                         if referred.binary_search(&name).is_ok() {
-                            let (key, crcs) = (name.key(), vec![*crc]);
-                            live.push(Live { key, at: name.origin(), crcs, is_new: true });
+                            let (key, at, version) = (name.key(), name.origin(), Version::FIRST);
+                            live.push(Live { key, version, at, crcs: vec![*crc], is_new: true });
                         }
                     }
                 }

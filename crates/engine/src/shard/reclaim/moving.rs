@@ -7,7 +7,7 @@ use stdx::num::u32_of;
 
 use super::Reclaim;
 use super::live::{Live, batches, blocks};
-use crate::address::{BLOCK, Key, SegmentId, Version};
+use crate::address::{BLOCK, Key, SegmentId};
 use crate::error::Result;
 use crate::segment::{Owner, Recovered, SegmentInfo, Stream};
 
@@ -150,7 +150,7 @@ impl Reclaim {
             let key = Key::new(live.key.view, live.key.block + u64::from(n));
             let old = (!live.is_new).then(|| live.at.offset(n));
             let owner = old.map_or(Owner::Write { key }, |old| Owner::Move { key, old });
-            let (writer, stream, version) = (&self.base.writer, Stream::Reclaim, Version::FIRST);
+            let (writer, stream, version) = (&self.base.writer, Stream::Reclaim, live.version);
             let append = || match is_lost {
                 true => writer.try_lose(stream, key, version, old),
                 false => writer.try_append(stream, owner, version, &[*crc], block),

@@ -1,0 +1,237 @@
+//! Snapshots of volumes: taken of several at one instant, listed, read, deleted (decision 0026).
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Pool;
+use super::volumes::{find, invalid};
+use crate::address::{Version, View};
+use crate::error::{Error, Kind, Result};
+use crate::format::catalog::{self, Catalog, Edit, Object, Record};
+use crate::format::check_name;
+use crate::shard::{Shard, Taken};
+use crate::volume::Volume;
+use crate::volume::state::State;
+
+/// A snapshot to be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotSpec {
+    /// The volume that it is of.
+    pub volume: String,
+    /// Its name among the snapshots of that volume.
+    pub name: String,
+    /// What identifies it for ever; drawn at random.
+    pub id: [u8; 16],
+    /// Seconds since 1970.
+    pub created: u64,
+}
+
+/// A snapshot there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotStatus {
+    pub name: String,
+    pub id: [u8; 16],
+    /// Size in bytes, as its volume had it.
+    pub bytes: u64,
+    /// When it was taken, in seconds since 1970.
+    pub created: u64,
+}
+
+/// Snapshots that were taken: their records, and which versions they see.
+type Made = Vec<(Object, Taken)>;
+
+/// A snapshot of a volume.
+fn find_snapshot<'a>(catalog: &'a Catalog, volume: &str, name: &str) -> Result<&'a Object> {
+    let found = catalog.find_snapshot(find(catalog, volume)?.view, name);
+    let none = || Error::new(Kind::NotFound, format!("no snapshot is called {volume}@{name}"));
+    found.ok_or_else(none)
+}
+
+/// The edit that takes snapshots.
+fn edit_to_take(catalog: &Catalog, specs: &[SnapshotSpec], most: usize) -> Result<(Edit, Made)> {
+    let mut volumes = BTreeSet::new();
+    let (mut records, mut made) = (Vec::new(), Vec::new());
+    if catalog.len() + specs.len() > most {
+        let what =
+            format!("a pool with drives of this size has at most {most} volumes and snapshots");
+        return Err(Error::new(Kind::Full, what));
+    }
+    for (n, spec) in (0..).zip(specs) {
+        let SnapshotSpec { volume, name, id, created } = spec;
+        let of = find(catalog, volume)?;
+        check_name(name).map_err(invalid)?;
+        if !volumes.insert(of.view) {
+            return Err(invalid(format!("volume {volume} is named twice")));
+        }
+        if catalog.find_snapshot(of.view, name).is_some() {
+            let what = format!("a snapshot is called {volume}@{name} already");
+            return Err(Error::new(Kind::Exists, what));
+        }
+        let view = catalog.next_view().checked_add(n).map(View::new);
+        let view = view.filter(|view| !view.is_shared());
+        let next = of.version().get().checked_add(1).and_then(Version::new);
+        let next = next.filter(|next| *next < Version::LAST);
+        let (Some(view), Some(next)) = (view, next) else {
+            let what =
+                format!("volume {volume}, or its pool, had as many snapshots as it ever can");
+            return Err(Error::new(Kind::Full, what));
+        };
+        let epoch = of.epoch + 1;
+        let snapshot = Object {
+            kind: catalog::Kind::Snapshot,
+            parent: Some(of.view),
+            parent_epoch: epoch,
+            placement: of.placement,
+            created: *created,
+            ..Object::volume(view, name, *id, of.bytes, of.block_size)
+        };
+        records.push(Record::Put(Object { epoch, ..of.clone() }));
+        records.push(Record::Put(snapshot.clone()));
+        made.push((snapshot, Taken { view: of.view, sees: of.version(), next }));
+    }
+    let next_view = catalog.next_view() + stdx::num::u32_of(specs.len());
+    Ok((Edit { next_view, records }, made))
+}
+
+impl Pool {
+    /// Takes a snapshot of each of some volumes, all at one instant: whatever was acknowledged before something else was
+    /// begun is in its volume's snapshot if that is in its own. Copies nothing; hosts' writes are held back for a moment.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `Invalid` for names that cannot be, `Full` when there are too many, `Failed` when the log or
+    /// too many drives failed.
+    pub async fn take_snapshots(&self, specs: Vec<SnapshotSpec>) -> Result<()> {
+        // To its end, also where nobody waits for it any more: hosts wait in the midst of it.
+        let pool = self.clone();
+        let taking = reactor::spawn(async move { pool.take_each(&specs).await });
+        taking.await.unwrap_or_else(|| Err(Error::new(Kind::Gone, "the reactor has stopped")))
+    }
+
+    async fn take_each(&self, specs: &[SnapshotSpec]) -> Result<()> {
+        let _turn = self.turn().await?;
+        let common = &self.0.common;
+        let most = common.superblock.objects_max();
+        let take = |catalog: &Catalog| edit_to_take(catalog, specs, most);
+        let made = common.superblock.change_catalog(take).await?;
+        // Before anything is written that would replace what they see.
+        for (_, Taken { view, sees, .. }) in &made {
+            common.snapshots.add(*view, *sees);
+        }
+        let taken: Arc<[Taken]> = made.iter().map(|(_, taken)| *taken).collect();
+        if let Err(error) = self.take_versions(taken).await {
+            self.forget(&made).await?;
+            return Err(error);
+        }
+        for (snapshot, taken) in made {
+            self.adopt_snapshot(&snapshot, taken.view, taken.sees);
+        }
+        Ok(())
+    }
+
+    /// Has all shards write in the next versions, at one instant, and waits for what they began to write before.
+    async fn take_versions(&self, taken: Arc<[Taken]>) -> Result<()> {
+        let pause = |shard: Rc<Shard>| async move {
+            shard.front.pause_records();
+            Ok(())
+        };
+        let paused = self.each(pause).await;
+        // In any case: nobody else has them go on.
+        let next = Arc::clone(&taken);
+        let take = move |shard: Rc<Shard>| {
+            let next = Arc::clone(&next);
+            async move {
+                shard.front.take_versions(&next);
+                Ok(())
+            }
+        };
+        let took = self.each(take).await;
+        paused?;
+        took?;
+        let settle = move |shard: Rc<Shard>| {
+            let taken = Arc::clone(&taken);
+            async move {
+                shard.front.settle_versions(&taken).await;
+                Ok(())
+            }
+        };
+        self.each(settle).await.map(drop)
+    }
+
+    /// Removes snapshots from the catalog, and what they alone saw with them.
+    async fn forget(&self, snapshots: &[(Object, Taken)]) -> Result<()> {
+        let common = &self.0.common;
+        let drop = |catalog: &Catalog| {
+            let records = snapshots.iter().map(|(snapshot, _)| Record::Remove(snapshot.view));
+            Ok((catalog.edit(records.collect()), ()))
+        };
+        common.superblock.change_catalog(drop).await?;
+        for (_, Taken { view, sees, .. }) in snapshots {
+            common.snapshots.remove(*view, *sees);
+        }
+        Ok(())
+    }
+
+    /// A snapshot can be read from now on.
+    pub(super) fn adopt_snapshot(&self, snapshot: &Object, view: View, sees: Version) {
+        let state = Arc::new(State::of_snapshot(snapshot, view, sees));
+        self.0.snapshots.borrow_mut().insert(snapshot.view, state);
+    }
+
+    /// The snapshots of a volume, the oldest first.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotStatus>> {
+        self.0.common.superblock.catalog(|catalog| {
+            let of = find(catalog, volume)?.view;
+            let is_of = |object: &&Object| {
+                object.kind == catalog::Kind::Snapshot && object.parent == Some(of)
+            };
+            let mut all: Vec<&Object> = catalog.objects().filter(is_of).collect();
+            all.sort_by_key(|snapshot| snapshot.parent_epoch);
+            let status = |snapshot: &Object| SnapshotStatus {
+                name: snapshot.name.to_string(),
+                id: snapshot.id,
+                bytes: snapshot.bytes,
+                created: snapshot.created,
+            };
+            Ok(all.into_iter().map(status).collect())
+        })
+    }
+
+    /// A snapshot, to be read: whatever would change it is refused.
+    ///
+    /// # Errors
+    /// `NotFound`; `Gone` when the pool was closed.
+    pub fn snapshot(&self, volume: &str, name: &str) -> Result<Volume> {
+        self.check_open()?;
+        let find = |catalog: &Catalog| find_snapshot(catalog, volume, name).map(|found| found.view);
+        let view = self.0.common.superblock.catalog(find)?;
+        let state = self.0.snapshots.borrow().get(&view).cloned();
+        let none = || Error::new(Kind::NotFound, format!("{volume}@{name} is being taken"));
+        let state = state.ok_or_else(none)?;
+        Ok(Volume::new(Arc::clone(&self.0.handles), state, &self.0.common))
+    }
+
+    /// Deletes a snapshot. The space of what it alone saw comes back behind that.
+    ///
+    /// # Errors
+    /// `NotFound`, and `Failed` when too many drives failed.
+    pub async fn delete_snapshot(&self, volume: &str, name: &str) -> Result<()> {
+        let _turn = self.turn().await?;
+        let common = &self.0.common;
+        let drop = |catalog: &Catalog| {
+            let snapshot = find_snapshot(catalog, volume, name)?.clone();
+            Ok((catalog.edit(vec![Record::Remove(snapshot.view)]), snapshot))
+        };
+        let snapshot = common.superblock.change_catalog(drop).await?;
+        if let Some(state) = self.0.snapshots.borrow_mut().remove(&snapshot.view) {
+            state.close();
+            if let Some(sees) = state.sees {
+                common.snapshots.remove(state.view, sees);
+            }
+        }
+        Ok(())
+    }
+}

@@ -89,6 +89,7 @@ fn refusal(error: &engine::Error) -> Refusal {
         // A volume that was deleted meanwhile is gone for those who work on it.
         Kind::NotFound | Kind::Gone => Refusal::NotFound,
         Kind::Corrupt => Refusal::Lost(error.to_string()),
+        Kind::Busy => Refusal::Busy(error.to_string()),
         Kind::Failed | Kind::Missing => Refusal::Failed(format!("{:?}: {error}", error.kind)),
         _ => Refusal::Other(format!("{:?}: {error}", error.kind)),
     }

@@ -18,10 +18,17 @@ struct Volume {
     places: Semaphore,
     /// One change at a time.
     turn: Semaphore,
+    snapshots: RefCell<Vec<Target>>,
 }
 
 /// Bytes of a small block.
 const SMALL: usize = 512;
+
+/// What names of snapshots begin with, and no volume's.
+pub const SNAPSHOT: char = 's';
+
+/// Snapshots of a volume at most.
+const SNAPSHOTS: usize = 4;
 
 /// More than there can be hosts.
 const PLACES: usize = 1 << 10;
@@ -52,7 +59,15 @@ pub async fn work(life: &Rc<Life>) {
 /// Takes over the volumes there are, and makes more.
 async fn open_yard(life: &Life) -> Yard {
     let present = life.run.model.borrow().present();
+    let (snapshots, present): (Vec<_>, Vec<_>) =
+        present.into_iter().partition(|v| v.parent.is_some());
     let mut volumes: Vec<Volume> = present.into_iter().map(|v| volume(Some(v))).collect();
+    for snapshot in snapshots {
+        let is_of = |v: &Volume| v.target.borrow().as_ref().map(|v| v.serial) == snapshot.parent;
+        if let Some(of) = volumes.iter().find(|v| is_of(v)) {
+            of.snapshots.borrow_mut().push(snapshot);
+        }
+    }
     let most = usize64(life.run.plan.volumes).max(volumes.len());
     volumes.resize_with(most, || volume(None));
     let yard = Yard { volumes };
@@ -65,7 +80,12 @@ async fn open_yard(life: &Life) -> Yard {
 }
 
 const fn volume(target: Option<Target>) -> Volume {
-    Volume { target: RefCell::new(target), places: Semaphore::new(PLACES), turn: Semaphore::new(1) }
+    Volume {
+        target: RefCell::new(target),
+        places: Semaphore::new(PLACES),
+        turn: Semaphore::new(1),
+        snapshots: RefCell::new(Vec::new()),
+    }
 }
 
 fn size(life: &Life, prng: &mut Prng) -> u64 {
@@ -106,6 +126,13 @@ async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
             volume.places.release(places);
             continue;
         }
+        let snapshots = life.run.plan.snapshot_percent;
+        if snapshots > 0 && prng.below(100) < snapshots {
+            volume.places.acquire(1).await;
+            snapshot(life, volume, &mut prng).await;
+            volume.places.release(1);
+            continue;
+        }
         if life.run.plan.moves_log && prng.below(LOG_MOVES) == 0 {
             life.move_log().await;
             continue;
@@ -132,6 +159,11 @@ async fn manage(life: &Life, volume: &Volume, prng: &mut Prng) {
     let Some(target) = target else { return create(life, volume).await };
     match prng.below(5) {
         0 | 1 => {
+            while !volume.snapshots.borrow().is_empty() {
+                if !delete_snapshot(life, volume, prng).await {
+                    return;
+                }
+            }
             volume.target.replace(None);
             let done = life.delete(&target).await;
             volume.target.replace((!done && !life.is_over()).then_some(target));
@@ -147,6 +179,53 @@ async fn manage(life: &Life, volume: &Volume, prng: &mut Prng) {
             volume.target.replace(Some(if done { Target { size, ..target } } else { target }));
         }
     }
+}
+
+/// Takes a snapshot of a volume, deletes one, reads one, or copies from one.
+async fn snapshot(life: &Life, volume: &Volume, prng: &mut Prng) {
+    let target = volume.target.borrow().clone();
+    let Some(target) = target else { return sleep(Duration::from_micros(10)).await };
+    let action = prng.below(8);
+    if action < 3 {
+        volume.turn.acquire(1).await;
+        // It may have gone meanwhile.
+        let target = volume.target.borrow().clone();
+        if let Some(target) = target {
+            if action == 0 || volume.snapshots.borrow().len() >= SNAPSHOTS {
+                delete_snapshot(life, volume, prng).await;
+            } else {
+                let name = format!("{SNAPSHOT}{}", prng.below(1_000_000_000));
+                let taken = life.take_snapshot(&target, &name).await;
+                volume.snapshots.borrow_mut().extend(taken);
+            }
+        }
+        volume.turn.release(1);
+        return;
+    }
+    let Some(snapshot) = any_snapshot(volume, prng) else { return };
+    let count = length(prng, life.run.plan.longest).min(snapshot.size).min(target.size);
+    let (from, to) = (prng.below(snapshot.size - count + 1), prng.below(target.size - count + 1));
+    match action {
+        3 => life.copy((&snapshot, from), (&target, to), count, None).await,
+        _ => life.read(&snapshot, from, count, patience(life, prng)).await,
+    }
+}
+
+fn any_snapshot(volume: &Volume, prng: &mut Prng) -> Option<Target> {
+    let snapshots = volume.snapshots.borrow();
+    let nth = usize64(prng.below(u64_of(snapshots.len()).max(1)));
+    snapshots.get(nth).cloned()
+}
+
+/// Deletes one of a volume's snapshots; tells whether that is done. Whoever calls has the turn.
+async fn delete_snapshot(life: &Life, volume: &Volume, prng: &mut Prng) -> bool {
+    let Some(snapshot) = any_snapshot(volume, prng) else { return true };
+    volume.snapshots.borrow_mut().retain(|other| other.serial != snapshot.serial);
+    let done = life.delete(&snapshot).await;
+    if !done && !life.is_over() {
+        volume.snapshots.borrow_mut().push(snapshot);
+    }
+    done
 }
 
 /// How long a host waits for an answer, if it may not wait until there is one.

@@ -244,6 +244,11 @@ impl Life {
     /// Gives everything back, and fills half of the pool again.
     async fn empty_and_fill(&self) {
         let present = self.run.model.borrow().present();
+        let (snapshots, present): (Vec<_>, Vec<_>) =
+            present.into_iter().partition(|v| v.parent.is_some());
+        for v in &snapshots {
+            self.delete(v).await;
+        }
         for v in &present {
             self.zero(v, 0..v.size, true, None).await;
         }

@@ -27,7 +27,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run fresh seeds of all workloads by turns for so long.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "network", "reference"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "reference"])]
     minutes: Option<u64>,
     /// Leave out each step the engine relies on, one by one, until somebody misses it, for as many seeds of each
     /// workload as are given at most.
@@ -49,7 +49,7 @@ struct Options {
     #[arg(long, conflicts_with = "reference")]
     canary: Option<usize>,
     /// Run the workload with a bit of everything, which is what is run where nothing else is asked for.
-    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "network"])]
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network"])]
     plain: bool,
     /// Run the workload that moves things about in a pool with hardly any space.
     #[arg(long)]
@@ -72,8 +72,11 @@ struct Options {
     /// Run the workload of a pool on several reactors, from each of which hosts reach all of it.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "reference"])]
     crosses: bool,
+    /// Run the workload in which snapshots are taken, read, copied from and deleted beside everything else.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "reference"])]
+    snapshots: bool,
     /// Run the workload of hosts and targets over a network with faults.
-    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "known", "reference"])]
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "known", "reference"])]
     network: bool,
     /// Run it as seeds were run at some time, on one reactor if nothing else is said: the known ones that found something
     /// are.
@@ -99,6 +102,7 @@ impl Options {
             (self.large, Mode::Large),
             (self.returns, Mode::Returns),
             (self.crosses, Mode::Crosses),
+            (self.snapshots, Mode::Snapshots),
             (self.network, Mode::Network),
         ];
         asked.iter().find(|(is_asked, _)| *is_asked).map(|(_, mode)| *mode)

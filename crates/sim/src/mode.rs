@@ -22,6 +22,8 @@ pub enum Mode {
     Returns,
     /// Shards and hosts on several reactors, of whom many go away.
     Crosses,
+    /// Snapshots are taken, read, copied from and deleted beside everything else.
+    Snapshots,
     /// Real hosts and targets over a network with faults.
     Network,
 }
@@ -48,7 +50,7 @@ impl Era {
 }
 
 impl Mode {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Plain,
         Self::Moves,
         Self::LosesLog,
@@ -57,6 +59,7 @@ impl Mode {
         Self::Large,
         Self::Returns,
         Self::Crosses,
+        Self::Snapshots,
         Self::Network,
     ];
 
@@ -101,6 +104,7 @@ impl Mode {
             Self::Large => Plan::large(seed),
             Self::Returns => Plan::returns(seed),
             Self::Crosses => Plan::crosses(seed),
+            Self::Snapshots => Plan::snapshots(seed),
             Self::Network => Plan::network(seed),
         }
     }
@@ -116,6 +120,7 @@ impl Mode {
             Self::Large => " --large",
             Self::Returns => " --returns",
             Self::Crosses => " --crosses",
+            Self::Snapshots => " --snapshots",
             Self::Network => " --network",
         }
     }

@@ -54,6 +54,8 @@ pub struct Target {
     pub size: u64,
     /// Bytes of a block.
     pub unit: usize,
+    /// What it is a snapshot of.
+    pub parent: Option<Serial>,
 }
 
 /// A read or write under way.
@@ -86,6 +88,8 @@ struct Copying {
     to: u64,
     count: u64,
     at: Moment,
+    /// It is a snapshot: also of what was never written before.
+    whole: bool,
 }
 
 impl Copying {
@@ -177,9 +181,14 @@ impl Model {
             origins.dedup();
             let from_here = self.copies.iter().filter(|copy| copy.gives(volume, block));
             let copies: Vec<Copying> = from_here.cloned().collect();
+            self.register(volume, block).copied = true;
             for copy in copies {
                 let to = copy.to + (block - copy.from);
                 let register = self.register(copy.target, to);
+                if copy.whole && register.versions.iter().all(|v| v.begun != copy.at) {
+                    register.versions.push(Version::zeroes(copy.at));
+                    register.copied = true;
+                }
                 let version = register.versions.iter_mut().find(|v| v.begun == copy.at);
                 let Some(version) = version else { continue };
                 let new = version.add(&origins);
@@ -205,7 +214,7 @@ impl Model {
             register.copied = true;
             had.push(register.allowed(at));
         }
-        self.copies.push(Copying { source, from, target, to, count, at });
+        self.copies.push(Copying { source, from, target, to, count, at, whole: false });
         for (block, origins) in (to..).zip(&had) {
             self.begin_version(target, block, at, origins.clone());
             self.register(target, block).copied = true;
@@ -213,6 +222,25 @@ impl Model {
         // Only now: what goes round through other copies comes back to this one.
         self.spread(target, (to..).zip(had));
         Begun { volume: target, first: to, count, at }
+    }
+
+    /// A snapshot of a volume begins, under a name of its own: a copy of all that it has at some moment until that is
+    /// answered.
+    pub fn begin_snapshot(&mut self, source: &Target, name: &str) -> (Serial, Begun) {
+        let target = self.begin_create(name, source.size, source.unit);
+        self.volume(target).parent = Some(source.serial);
+        let (source, count, at) = (source.serial, source.size, self.tick());
+        let blocks = self.volume(source).blocks.range(..count);
+        let blocks: Vec<u64> = blocks.map(|(block, _)| *block).collect();
+        self.copies.push(Copying { source, from: 0, target, to: 0, count, at, whole: true });
+        for block in blocks {
+            let register = self.register(source, block);
+            register.copied = true;
+            let had = register.allowed(at);
+            self.begin_version(target, block, at, had);
+            self.register(target, block).copied = true;
+        }
+        (target, Begun { volume: target, first: 0, count, at })
     }
 
     /// The write was answered; `certain` when with success.

@@ -82,6 +82,8 @@ pub struct Plan {
     pub small_maps: bool,
     /// The log moves from some devices to others beside what hosts do.
     pub moves_log: bool,
+    /// Of a hundred operations, those that have to do with snapshots.
+    pub snapshot_percent: u64,
     /// The pool is scrubbed beside everything else, by a node that goes on where it was cut short.
     pub scrubs: bool,
     /// Hosts reach it over a simulated network.
@@ -153,6 +155,7 @@ impl Plan {
             rough: None,
             small_maps: false,
             moves_log: false,
+            snapshot_percent: 0,
             scrubs: false,
             network: false,
             reactors: 1,
@@ -350,6 +353,21 @@ impl Plan {
         plan.longest = [1, 8, 64][usize64(prng.below(3))];
         plan.reactors = 2 + usize64(prng.below(2));
         plan.first_reactor = usize64(prng.below(3)) % plan.reactors;
+        plan
+    }
+
+    /// One of the others, and snapshots beside it.
+    pub fn snapshots(seed: u64) -> Self {
+        let mut prng = Prng::new(seed ^ 0x5eed_051a_b507_0001);
+        let mut plan = match prng.below(8) {
+            0..3 => Self::new(seed),
+            3 => Self::moves(seed),
+            4 => Self::large(seed),
+            5 => Self::crosses(seed),
+            6 => Self::returns(seed),
+            _ => Self::rough(seed),
+        };
+        plan.snapshot_percent = [1, 3, 10][usize64(prng.below(3))];
         plan
     }
 

@@ -5,7 +5,7 @@ use crate::reference::Reference;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Names and sizes in blocks.
+/// Names and sizes in blocks, those of snapshots among them.
 pub type Volumes = BTreeMap<String, u64>;
 
 /// Why something was not done.
@@ -19,6 +19,8 @@ pub enum Refusal {
     Failed(String),
     /// A block is lost.
     Lost(String),
+    /// It cannot be done just now.
+    Busy(String),
     /// Anything a healthy pool never says.
     Other(String),
 }
@@ -54,6 +56,14 @@ impl Store {
         match self {
             Self::Reference(pool) => pool.rename(name, to).await,
             Self::Array(pool) => pool.rename(name, to).await,
+        }
+    }
+
+    /// Takes a snapshot of a volume. It is read, and deleted, by its own name.
+    pub async fn take_snapshot(&self, volume: &str, name: &str) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Err(Refusal::Other("the reference takes no snapshots".into())),
+            Self::Array(pool) => pool.take_snapshot(volume, name).await,
         }
     }
 

@@ -2,8 +2,9 @@
 
 use super::{exam, log_moves, returning, scrubs, told};
 use crate::contents::BLOCK;
+use crate::host::SNAPSHOT;
 use crate::store::{Refusal, Volumes};
-use engine::{DriveState, Pool, VolumeSpec, WritesRefused};
+use engine::{DriveState, Pool, SnapshotSpec, VolumeSpec, WritesRefused};
 use reactor::{Handle, random, sleep};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -39,11 +40,35 @@ impl Array {
             let volume = self.pool.volume(&name).ok()?;
             Some((name, volume.len() / u64::from(volume.block_size())))
         };
-        self.pool.volumes().into_iter().filter_map(sized).collect()
+        let names = self.pool.volumes();
+        let snapshots = names.iter().filter_map(|name| {
+            let unit = u64::from(self.pool.volume(name).ok()?.block_size());
+            let snapshots = self.pool.snapshots(name).ok()?.into_iter();
+            Some(snapshots.map(move |snapshot| (snapshot.name, snapshot.bytes / unit)))
+        });
+        let snapshots: Vec<_> = snapshots.flatten().collect();
+        names.into_iter().filter_map(sized).chain(snapshots).collect()
     }
 
+    /// A volume, or a snapshot.
     pub fn volume(&self, name: &str) -> Result<engine::Volume, Refusal> {
-        told(self.pool.volume(name))
+        match self.volume_of(name) {
+            Some(volume) => told(self.pool.snapshot(&volume, name)),
+            None => told(self.pool.volume(name)),
+        }
+    }
+
+    /// The volume that has a snapshot of this name: there are no others of that name.
+    fn volume_of(&self, snapshot: &str) -> Option<String> {
+        let has = |volume: &String| self.pool.snapshot(volume, snapshot).is_ok();
+        snapshot.starts_with(SNAPSHOT).then(|| self.pool.volumes().into_iter().find(has))?
+    }
+
+    pub async fn take_snapshot(&self, volume: &str, name: &str) -> Result<(), Refusal> {
+        let mut id = [0; 16];
+        Prng::new(random()).fill(&mut id);
+        let (volume, name) = (volume.to_owned(), name.to_owned());
+        told(self.pool.take_snapshots(vec![SnapshotSpec { volume, name, id, created: 1 }]).await)
     }
 
     pub async fn create(&self, name: &str, size: u64, unit: usize) -> Result<(), Refusal> {
@@ -112,7 +137,10 @@ impl Array {
     }
 
     pub async fn delete(&self, name: &str) -> Result<(), Refusal> {
-        told(self.pool.delete_volume(name).await)
+        match self.volume_of(name) {
+            Some(volume) => told(self.pool.delete_snapshot(&volume, name).await),
+            None => told(self.pool.delete_volume(name).await),
+        }
     }
 
     pub async fn resize(&self, name: &str, size: u64) -> Result<(), Refusal> {

@@ -57,7 +57,7 @@ impl Life {
                 self.count(|c| c.failed += 1);
                 Answer::Lost
             }
-            Ok(Err(refusal @ (Refusal::OutOfRange | Refusal::NotFound))) => {
+            Ok(Err(refusal @ (Refusal::OutOfRange | Refusal::NotFound | Refusal::Busy(_)))) => {
                 Answer::Refused(refusal)
             }
             Ok(Err(Refusal::Other(why) | Refusal::Failed(why) | Refusal::Lost(why))) => {

@@ -102,6 +102,11 @@ impl Life {
         let (from, to) = ((source.name.as_str(), from), (target.name.as_str(), to));
         let copy = self.store.copy(from, to, count, patience.is_none());
         let answer = self.settled_within(&what, copy, patience).await;
+        // There is no space for it either.
+        let answer = match self.waits_for_log(source, &answer).await {
+            true => Answer::Refused(Refusal::Full),
+            false => answer,
+        };
         self.end_write(&what, &begun, answer);
         self.count(|c| c.copies += 1);
     }
@@ -139,6 +144,9 @@ impl Life {
             self.count(|c| c.missed += 1);
             return self.run.model.borrow_mut().fail_read(&begun);
         }
+        if self.waits_for_log(v, &answer).await {
+            return self.run.model.borrow_mut().fail_read(&begun);
+        }
         if let Answer::Refused(Refusal::Lost(_)) = answer {
             return self.lost(v, &begun, &what, patience).await;
         }
@@ -156,6 +164,13 @@ impl Life {
         if let Err(violation) = seen {
             self.violate(Violation(format!("{what}: {violation}")));
         }
+    }
+
+    /// Whether a snapshot cannot be read because something of it is in the log, which nothing leaves.
+    async fn waits_for_log<T>(&self, v: &Target, answer: &Answer<T>) -> bool {
+        v.parent.is_some()
+            && matches!(answer, Answer::Refused(Refusal::Busy(_)))
+            && (self.run.world.is_scarce() || self.is_unreadable().await)
     }
 
     /// A read said that something of it is lost: then each of its blocks is there, or lost.
@@ -205,6 +220,35 @@ impl Life {
                 self.run.model.borrow_mut().end_delete(serial);
             }
             Answer::GivenUp | Answer::Lost => {}
+        }
+    }
+
+    /// Takes a snapshot of a volume, under a name that no other has. Gives it, if it is there.
+    pub async fn take_snapshot(&self, v: &Target, name: &str) -> Option<Target> {
+        let what = format!("snapshot {} as {name}", v.name);
+        self.note(format_args!("{what}"));
+        let (serial, begun) = self.run.model.borrow_mut().begin_snapshot(v, name);
+        let answer = self.settled(&what, self.store.take_snapshot(&v.name, name)).await;
+        self.count(|c| c.others += 1);
+        match answer {
+            Answer::Done(()) => {
+                self.note(format_args!("{what}: done"));
+                let mut model = self.run.model.borrow_mut();
+                model.end_write(&begun, true);
+                model.end_create(serial);
+                let (name, parent) = (name.to_owned(), Some(v.serial));
+                Some(Target { serial, name, parent, ..v.clone() })
+            }
+            Answer::Refused(refusal) => {
+                self.only_full(&what, &refusal);
+                self.run.model.borrow_mut().end_write(&begun, false);
+                // With too many drives away nobody knows which of them have it.
+                if !self.run.world.is_broken() {
+                    self.run.model.borrow_mut().end_delete(serial);
+                }
+                None
+            }
+            Answer::GivenUp | Answer::Lost => None,
         }
     }
 

@@ -30,6 +30,8 @@ pub(super) struct Volume {
     pub changed: Moment,
     /// Bytes of a block.
     pub unit: usize,
+    /// What it is a snapshot of.
+    pub parent: Option<Serial>,
     /// Blocks never written are not listed: zeroes.
     pub blocks: BTreeMap<u64, Register>,
 }
@@ -49,6 +51,7 @@ impl Model {
             cutting,
             changed,
             unit,
+            parent: None,
             blocks,
         });
         u64_of(self.volumes.len() - 1)
@@ -192,6 +195,7 @@ impl Model {
             name: v.name.clone(),
             size: v.sizes[0],
             unit: v.unit,
+            parent: v.parent,
         };
         present.map(target).collect()
     }
@@ -241,9 +245,10 @@ impl Model {
                     let apart = ratio == 1 || !volume.is_copied(block, ratio);
                     (least, sure) = (least + u64::from(apart), at);
                 }
-                // Zeroes written to a part of a block take as much as anything.
+                // Zeroes written to a part of a block take as much as anything. An old version that was copied before it
+                // became one counts under its name, too.
                 if (empty < allowed.len() || ratio > 1) && possible != at {
-                    (most, possible) = (most + 1, at);
+                    (most, possible) = (most + 1 + u64::from(volume.parent.is_some()), at);
                 }
             }
         }

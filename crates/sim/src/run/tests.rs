@@ -355,6 +355,14 @@ fn the_canary_of_returns_is_found() {
     find(Mode::Returns, RETURNS_CANARIES, []);
 }
 
+/// Seeds with snapshots beside everything else.
+const SNAPSHOTS_SEEDS: u64 = 16;
+
+#[test]
+fn snapshots_stay_what_they_were() {
+    keep(Mode::Snapshots, 0..SNAPSHOTS_SEEDS);
+}
+
 /// Seeds of a pool on several reactors.
 const CROSSES_SEEDS: u64 = 60;
 

@@ -2,6 +2,8 @@
 //! completes: a future dropped early leaves it there.
 #![allow(unsafe_code, reason = "operations carry pointers, and ioctl has no safe wrapper")]
 
+mod closing;
+
 use crate::budget::{Account, Grant, Ledger};
 use crate::buffer::Buffer;
 use crate::core;
@@ -9,6 +11,7 @@ use crate::driver::require_real;
 use crate::limits::{BUFFER_ALIGN, DEADLINE_STEPS, FILE_OP_BYTES, FILE_OPS_OF_ONE};
 use crate::ring::{Hold, OpFuture};
 use crate::timer::{Elapsed, sleep, timeout, timeout_attended};
+use closing::Closing;
 use io_uring::{opcode, squeue, types};
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -83,6 +86,19 @@ struct Inner {
     left: AtomicUsize,
     /// A helper thread discards.
     discarding: AtomicBool,
+    /// A device that others may use, too: only looked at, as a rule. One that is used alone is closed where it is
+    /// dropped, so that it can be opened again at once.
+    is_shared: bool,
+    /// Behind the descriptor: fields are dropped in their order.
+    closing: Closing,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.is_shared {
+            self.closing.begin(&self.fd);
+        }
+    }
 }
 
 /// A change that nobody waits for, until the kernel is done with it.
@@ -313,7 +329,20 @@ impl File {
         let align = if direct { direct_align(&fd, path, kind) } else { 1 };
         let (path, deadline, late) = (path.to_path_buf(), options.deadline, AtomicUsize::new(0));
         let (left, discarding) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let inner = Inner { fd, path, kind, direct, align, deadline, late, left, discarding };
+        let is_shared = matches!(kind, Kind::Block { .. }) && !options.exclusive;
+        let inner = Inner {
+            fd,
+            path,
+            kind,
+            direct,
+            align,
+            deadline,
+            late,
+            left,
+            discarding,
+            is_shared,
+            closing: Closing::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -329,6 +358,8 @@ impl File {
             late: AtomicUsize::new(0),
             left: AtomicUsize::new(0),
             discarding: AtomicBool::new(false),
+            is_shared: false,
+            closing: Closing::default(),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use reactor::sync::Held;
 
 use super::Pool;
-use crate::address::{BLOCK, View};
+use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, Edit, Object, Record};
@@ -222,8 +222,14 @@ impl Pool {
     }
 
     async fn finish_delete(&self, view: View, bytes: u64) -> Result<()> {
-        // Once the hole is in the log it is durable, and the name can go.
-        self.drop_blocks(view, 0, Self::end_of(bytes)).await?;
+        // Once the hole is in the log it is durable, and the name can go. It was the last that is written there.
+        let end = Self::end_of(bytes);
+        let drop_all = move |shard: Rc<Shard>| async move {
+            shard.front.drop_blocks(view, 0, end).await?;
+            shard.base.log.set_version(view, Version::FIRST);
+            Ok(())
+        };
+        self.each(drop_all).await?;
         let drop = |catalog: &Catalog| Ok((catalog.edit(vec![Record::Remove(view)]), ()));
         self.0.common.superblock.change_catalog(drop).await
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use api::v1::{
     Bucket, BudgetMetrics, Counters, Job, Listener, Metrics, NodeHealth, Pool, ReactorMetrics,
-    RefusedConnects, Status, Volume,
+    RefusedConnects, Status, Subsystem, Volume,
 };
 use api::value::AnaState;
 
@@ -76,6 +76,7 @@ pub struct Documents {
     pub jobs: Vec<Job>,
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
+    pub subsystems: Vec<Subsystem>,
 }
 
 /// Everything that is counted; without documents, what reactors count.
@@ -85,11 +86,14 @@ pub fn text(documents: Option<&Documents>, metrics: &Metrics) -> String {
     let name = "flashloom_scrape_complete";
     text.family(name, "gauge", "0 when something did not answer in time, and is missing here.");
     text.sample(name, &vec![], u8::from(complete));
-    if let Some(Documents { status, health, jobs, pools, volumes }) = documents {
+    if let Some(documents) = documents {
+        let Documents { status, health, jobs, pools, volumes, subsystems } = documents;
         node(&mut text, status);
         health::text(&mut text, status, health, jobs);
         listeners(&mut text, &status.listeners);
         pools::text(&mut text, pools, volumes);
+        hardware::of_spares(&mut text, pools);
+        hardware::of_namespaces(&mut text, subsystems);
     }
     refused(&mut text, &metrics.refused_connects);
     reactors(&mut text, &metrics.reactors);

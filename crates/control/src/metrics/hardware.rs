@@ -1,8 +1,9 @@
-//! What is known of the hardware of pools' drives. Of what is not known there are no series.
+//! What is known of the hardware of drives: those of pools, those that stand by, and those that are namespaces by
+//! themselves. Of what is not known there are no series.
 
-use api::v1::{CriticalWarning, Drive, DriveHardware, DriveSmart, HardwareState};
+use api::v1::{CriticalWarning, Drive, DriveHardware, DriveSmart, HardwareState, Pool, Subsystem};
 
-use super::Text;
+use super::{Text, borrow};
 
 /// A metric of a drive that its health page has.
 type OfSmart = (&'static str, &'static str, &'static str, fn(&DriveSmart) -> Option<String>);
@@ -60,86 +61,120 @@ fn ratio(percent: u8) -> String {
     format!("{}.{:02}", percent / 100, percent % 100)
 }
 
-/// Whether there is a physical drive that is known of.
-fn is_known(drive: &&Drive) -> bool {
-    matches!(drive.hardware.state, HardwareState::Known | HardwareState::Silent)
+/// What drives are for.
+struct Role {
+    /// What their metrics begin with.
+    prefix: &'static str,
+    /// What the one says that tells which drive it is.
+    info: &'static str,
 }
 
-pub fn text<'d, I: Iterator<Item = &'d Drive>>(text: &mut Text, all: impl Fn() -> I) {
-    let known = || all().filter(is_known);
-    let name = "flashloom_drive_info";
-    text.family(name, "gauge", "Which physical drive is in a place of a pool; always 1.");
-    for drive in known() {
-        let (index, hardware) = (drive.index.to_string(), &drive.hardware);
-        let said = |text: &'d Option<String>| text.as_deref().unwrap_or_default();
-        let labels = vec![
-            ("pool", drive.pool.as_str()),
-            ("drive", index.as_str()),
-            ("model", said(&hardware.model)),
-            ("serial", said(&hardware.serial)),
-            ("firmware", said(&hardware.firmware)),
-            ("transport", said(&hardware.transport)),
-            ("slot", said(&hardware.slot)),
-        ];
-        text.sample(name, &labels, 1);
+/// A drive, known by these labels.
+struct Watched<'d> {
+    labels: Vec<(&'static str, String)>,
+    hardware: &'d DriveHardware,
+}
+
+impl Watched<'_> {
+    /// Whether there is a physical drive that is known of.
+    const fn is_known(&self) -> bool {
+        matches!(self.hardware.state, HardwareState::Known | HardwareState::Silent)
     }
-    of_each(
-        text,
-        "answers",
-        "gauge",
-        "0 for a drive that was asked how it is and keeps silent.",
-        known(),
-        |d| Some(u8::from(d.hardware.state == HardwareState::Known).to_string()),
-    );
-    of_each(
-        text,
-        "warnings",
-        "gauge",
-        "What there is to look at in a drive's hardware.",
-        known(),
-        |d| Some(d.hardware.warnings.len().to_string()),
-    );
+}
+
+/// Those of pools.
+pub fn of_drives<'d>(text: &mut Text, drives: impl Iterator<Item = &'d Drive>) {
+    let info = "Which physical drive is in a place of a pool; always 1.";
+    let watched = |drive: &'d Drive| Watched {
+        labels: vec![("pool", drive.pool.to_string()), ("drive", drive.index.to_string())],
+        hardware: &drive.hardware,
+    };
+    let watched: Vec<_> = drives.map(watched).collect();
+    tell(text, &Role { prefix: "flashloom_drive", info }, &watched);
+}
+
+/// Those that stand by, if there are any.
+pub fn of_spares(text: &mut Text, pools: &[Pool]) {
+    let info = "Which physical drive a spare is; always 1.";
+    let spares = pools.iter().flat_map(|pool| &pool.spares);
+    let watched = spares.map(|spare| Watched {
+        labels: vec![("pool", spare.pool.to_string()), ("path", spare.path.clone())],
+        hardware: &spare.hardware,
+    });
+    let watched: Vec<_> = watched.collect();
+    if !watched.is_empty() {
+        tell(text, &Role { prefix: "flashloom_spare", info }, &watched);
+    }
+}
+
+/// Those that are namespaces by themselves, if there are any.
+pub fn of_namespaces(text: &mut Text, subsystems: &[Subsystem]) {
+    let info = "Which physical drive a namespace is; always 1.";
+    let namespaces = subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
+    let watched = namespaces.filter_map(|of| {
+        let labels = vec![("subsystem", of.subsystem.to_string()), ("nsid", of.nsid.to_string())];
+        Some(Watched { labels, hardware: of.hardware.as_ref()? })
+    });
+    let watched: Vec<_> = watched.collect();
+    if !watched.is_empty() {
+        tell(text, &Role { prefix: "flashloom_namespace_drive", info }, &watched);
+    }
+}
+
+fn tell(text: &mut Text, role: &Role, all: &[Watched<'_>]) {
+    let known: Vec<_> = all.iter().filter(|watched| watched.is_known()).collect();
+    let name = format!("{}_info", role.prefix);
+    text.family(&name, "gauge", role.info);
+    for Watched { labels, hardware } in known.iter().copied() {
+        let said = [
+            ("model", &hardware.model),
+            ("serial", &hardware.serial),
+            ("firmware", &hardware.firmware),
+            ("transport", &hardware.transport),
+            ("slot", &hardware.slot),
+        ];
+        let mut labels = borrow(labels);
+        labels.extend(said.map(|(name, said)| (name, said.as_deref().unwrap_or_default())));
+        text.sample(&name, &labels, 1);
+    }
+    let mut of_each =
+        |suffix: &str, kind: &str, help: &str, value: &dyn Fn(&DriveHardware) -> _| {
+            let name = format!("{}_{suffix}", role.prefix);
+            text.family(&name, kind, help);
+            for watched in &known {
+                let value: Option<String> = value(watched.hardware);
+                if let Some(value) = value {
+                    text.sample(&name, &borrow(&watched.labels), value);
+                }
+            }
+        };
+    let help = "0 for a drive that was asked how it is and keeps silent.";
+    of_each("answers", "gauge", help, &|hardware| {
+        Some(u8::from(hardware.state == HardwareState::Known).to_string())
+    });
+    let help = "What there is to look at in a drive's hardware.";
+    of_each("warnings", "gauge", help, &|hardware| Some(hardware.warnings.len().to_string()));
     for (suffix, help, value) in OF_HARDWARE {
-        of_each(text, suffix, "gauge", help, known(), |d| {
-            value(&d.hardware).map(|degrees| degrees.to_string())
+        of_each(suffix, "gauge", help, &|hardware| {
+            value(hardware).map(|degrees| degrees.to_string())
         });
     }
     for (suffix, kind, help, value) in OF_SMART {
-        of_each(text, suffix, kind, help, known(), |d| d.hardware.smart.as_ref().and_then(value));
+        of_each(suffix, kind, help, &|hardware| hardware.smart.as_ref().and_then(value));
     }
-    critical(text, known());
-}
-
-/// A metric of each drive of which it is known.
-fn of_each<'d>(
-    text: &mut Text,
-    suffix: &str,
-    kind: &str,
-    help: &str,
-    drives: impl Iterator<Item = &'d Drive>,
-    value: impl Fn(&Drive) -> Option<String>,
-) {
-    let name = format!("flashloom_drive_{suffix}");
-    text.family(&name, kind, help);
-    for (drive, value) in drives.filter_map(|drive| Some((drive, value(drive)?))) {
-        let index = drive.index.to_string();
-        text.sample(&name, &vec![("pool", drive.pool.as_str()), ("drive", &index)], value);
-    }
+    critical(text, role, &known);
 }
 
 /// What drives warn of: a series for each warning, so that one that goes is seen to go.
-fn critical<'d>(text: &mut Text, drives: impl Iterator<Item = &'d Drive>) {
-    let name = "flashloom_drive_critical_warning";
-    text.family(name, "gauge", "Whether an NVMe drive gives a critical warning, 0 or 1.");
-    for (drive, smart) in drives.filter_map(|d| Some((d, d.hardware.smart.as_ref()?))) {
-        let index = drive.index.to_string();
+fn critical(text: &mut Text, role: &Role, known: &[&Watched<'_>]) {
+    let name = format!("{}_critical_warning", role.prefix);
+    text.family(&name, "gauge", "Whether an NVMe drive gives a critical warning, 0 or 1.");
+    for Watched { labels, hardware } in known.iter().copied() {
+        let Some(smart) = &hardware.smart else { continue };
         for warning in CriticalWarning::ALL {
-            let labels = vec![
-                ("pool", drive.pool.as_str()),
-                ("drive", index.as_str()),
-                ("warning", warning.name()),
-            ];
-            text.sample(name, &labels, u8::from(smart.critical.contains(&warning)));
+            let mut labels = borrow(labels);
+            labels.push(("warning", warning.name()));
+            text.sample(&name, &labels, u8::from(smart.critical.contains(&warning)));
         }
     }
 }
@@ -148,16 +183,10 @@ fn critical<'d>(text: &mut Text, drives: impl Iterator<Item = &'d Drive>) {
 mod tests {
     use super::*;
 
-    fn drive(index: usize, hardware: serde_json::Value) -> Drive {
-        serde_json::from_value(serde_json::json!({
-            "pool": "fast", "index": index, "id": "5f0c4f0e-5d39-4b43-8d39-0d6a2f3f7a10", "path": "/dev/nvme0n1",
-            "health": "online", "size": 1, "hardware": hardware,
-            "counters": {
-                "reads": 0, "writes": 0, "bytes_read": 0, "bytes_written": 0, "read_errors": 0,
-                "write_errors": 0, "corrupt": 0, "reconstructed": 0, "repaired": 0,
-            },
-        }))
-        .unwrap()
+    const ROLE: Role = Role { prefix: "flashloom_drive", info: "Which it is; always 1." };
+
+    fn hardware(said: serde_json::Value) -> DriveHardware {
+        serde_json::from_value(said).unwrap()
     }
 
     #[test]
@@ -168,18 +197,19 @@ mod tests {
             "unsafe_shutdowns": 6, "power_cycles": 7, "power_on_hours": 2, "bytes_written": 512_000,
         });
         let drives = [
-            drive(
-                0,
-                serde_json::json!({
-                    "state": "known", "model": "A \"B\"", "serial": "S", "temperature_celsius": -1,
-                    "smart": smart, "warnings": ["the media is read-only"],
-                }),
-            ),
-            drive(1, serde_json::json!({ "state": "none" })),
-            drive(2, serde_json::json!({ "state": "silent", "serial": "T" })),
+            hardware(serde_json::json!({
+                "state": "known", "model": "A \"B\"", "serial": "S", "temperature_celsius": -1,
+                "smart": smart, "warnings": ["the media is read-only"],
+            })),
+            hardware(serde_json::json!({ "state": "none" })),
+            hardware(serde_json::json!({ "state": "silent", "serial": "T" })),
         ];
+        let watched = drives.iter().enumerate().map(|(n, hardware)| Watched {
+            labels: vec![("pool", "fast".into()), ("drive", n.to_string())],
+            hardware,
+        });
         let mut said = Text(String::new());
-        text(&mut said, || drives.iter());
+        tell(&mut said, &ROLE, &watched.collect::<Vec<_>>());
         let of_drive = |n: usize| {
             let label = format!("drive=\"{n}\"");
             let lines = said.0.lines().filter(|line| line.contains(&label));

@@ -253,5 +253,5 @@ fn drives(text: &mut Text, pools: &[Pool]) {
             text.sample(&name, &labels, value(drive));
         }
     }
-    hardware::text(text, all);
+    hardware::of_drives(text, all());
 }

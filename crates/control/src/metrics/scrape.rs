@@ -42,7 +42,8 @@ impl Scrapes {
             let _turn = turn;
             let (status, health, jobs) = (node.status()?, node.health()?, node.jobs());
             let (pools, volumes) = (node.pools()?, node.volumes()?);
-            Ok(Some(Documents { status, health, jobs, pools, volumes }))
+            let subsystems = node.subsystems()?;
+            Ok(Some(Documents { status, health, jobs, pools, volumes, subsystems }))
         };
         blocking(ask).await
     }

@@ -86,18 +86,13 @@ struct Inner {
     left: AtomicUsize,
     /// A helper thread discards.
     discarding: AtomicBool,
-    /// A device that others may use, too: only looked at, as a rule. One that is used alone is closed where it is
-    /// dropped, so that it can be opened again at once.
-    is_shared: bool,
     /// Behind the descriptor: fields are dropped in their order.
     closing: Closing,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.is_shared {
-            self.closing.begin(&self.fd);
-        }
+        self.closing.begin(&self.fd);
     }
 }
 
@@ -329,20 +324,14 @@ impl File {
         let align = if direct { direct_align(&fd, path, kind) } else { 1 };
         let (path, deadline, late) = (path.to_path_buf(), options.deadline, AtomicUsize::new(0));
         let (left, discarding) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let is_shared = matches!(kind, Kind::Block { .. }) && !options.exclusive;
-        let inner = Inner {
-            fd,
-            path,
-            kind,
-            direct,
-            align,
-            deadline,
-            late,
-            left,
-            discarding,
-            is_shared,
-            closing: Closing::default(),
+        // One that is used alone is closed where it is dropped, so that it can be opened again at once. Others are only
+        // looked at, as a rule.
+        let closing = match kind {
+            Kind::Block { .. } if !options.exclusive => Closing::Elsewhere(None),
+            _ => Closing::Here,
         };
+        let inner =
+            Inner { fd, path, kind, direct, align, deadline, late, left, discarding, closing };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -358,8 +347,7 @@ impl File {
             late: AtomicUsize::new(0),
             left: AtomicUsize::new(0),
             discarding: AtomicBool::new(false),
-            is_shared: false,
-            closing: Closing::default(),
+            closing: Closing::Here,
         };
         Self { inner: Arc::new(inner) }
     }

@@ -4,21 +4,28 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// The last descriptor of a device, which a thread closes. Dropped after the one that is in use.
-#[derive(Debug, Default)]
-pub struct Closing(Option<OwnedFd>);
+/// How a file is closed. Dropped after the descriptor that is in use.
+#[derive(Debug)]
+pub enum Closing {
+    /// By whoever drops it.
+    Here,
+    /// By a thread: the device's last descriptor, once nobody uses it any more.
+    Elsewhere(Option<OwnedFd>),
+}
 
 impl Closing {
-    /// Keeps the device open until this is dropped, and then has it closed by a thread. Where there is no other
-    /// descriptor to be had, whoever drops the first one waits.
+    /// Nobody uses this descriptor any more. Where there is no other one to be had, whoever drops it waits.
     pub fn begin(&mut self, fd: &OwnedFd) {
-        self.0 = fd.try_clone().ok();
+        if let Self::Elsewhere(last) = self {
+            *last = fd.try_clone().ok();
+        }
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        let Some(fd) = self.0.take() else { return };
+        let Self::Elsewhere(last) = self else { return };
+        let Some(fd) = last.take() else { return };
         // Without a thread it is closed here: dropped with what the thread would have done.
         let _: io::Result<_> =
             std::thread::Builder::new().name("close".into()).spawn(move || drop(fd));
@@ -34,9 +41,13 @@ mod tests {
     fn what_is_kept_open_is_closed_in_the_end() {
         let (mut reader, writer) = io::pipe().unwrap();
         let writer = OwnedFd::from(writer);
-        let mut closing = Closing::default();
+        let mut closing = Closing::Elsewhere(None);
         closing.begin(&writer);
         drop(writer);
+        assert!(
+            matches!(closing, Closing::Elsewhere(Some(_))),
+            "it is open until it is handed over"
+        );
         drop(closing);
         // It ends once nobody has the other end any more.
         assert_eq!(reader.read(&mut [0; 1]).unwrap(), 0);

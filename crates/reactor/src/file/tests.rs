@@ -219,6 +219,7 @@ fn hanging(writer: std::io::PipeWriter, transfer: Duration) -> File {
         late: AtomicUsize::new(0),
         left: AtomicUsize::new(0),
         discarding: AtomicBool::new(false),
+        closing: Closing::Here,
     };
     File { inner: Arc::new(inner) }
 }

@@ -243,4 +243,29 @@ mod tests {
         assert_eq!(silent.len(), 3, "{silent:#?}");
         assert!(silent[1].starts_with("flashloom_drive_answers") && silent[1].ends_with(" 0"));
     }
+
+    /// Each under a name of its own, with labels that tell it from the others; without any nothing is said.
+    #[test]
+    fn spares_and_namespaces_have_series_of_their_own() {
+        let hardware = serde_json::json!({ "state": "known", "temperature_celsius": 40 });
+        let spare = serde_json::json!({
+            "pool": "fast", "id": "5f0c4f0e-5d39-4b43-8d39-0d6a2f3f7a10", "path": "/dev/nvme9n1",
+            "health": "spare", "size": 1, "hardware": hardware.clone(),
+        });
+        let of = |labels: Vec<(&'static str, String)>, prefix: &'static str| {
+            let spare: api::v1::Spare = serde_json::from_value(spare.clone()).unwrap();
+            let mut said = Text(String::new());
+            let watched = Watched { labels, hardware: &spare.hardware };
+            tell(&mut said, &Role { prefix, info: "Which it is; always 1." }, &[watched]);
+            said.0
+        };
+        let said =
+            of(vec![("pool", "fast".into()), ("path", "/dev/nvme9n1".into())], "flashloom_spare");
+        let line = "flashloom_spare_temperature_celsius{pool=\"fast\",path=\"/dev/nvme9n1\"} 40";
+        assert!(said.lines().any(|other| other == line), "{said}");
+        let mut said = Text(String::new());
+        of_spares(&mut said, &[]);
+        of_namespaces(&mut said, &[]);
+        assert_eq!(said.0, "");
+    }
 }

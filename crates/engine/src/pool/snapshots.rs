@@ -228,9 +228,9 @@ impl Pool {
         let snapshot = common.superblock.change_catalog(drop).await?;
         if let Some(state) = self.0.snapshots.borrow_mut().remove(&snapshot.view) {
             state.close();
-            if let Some(sees) = state.sees {
-                common.snapshots.remove(state.view, sees);
-            }
+        }
+        if let (Some(view), Some(sees)) = (snapshot.parent, snapshot.sees()) {
+            common.snapshots.remove(view, sees);
         }
         Ok(())
     }

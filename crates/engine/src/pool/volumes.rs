@@ -106,11 +106,16 @@ impl Pool {
             let ends = Arc::clone(&ends);
             async move {
                 for view in shard.front.orphans(&ends).await? {
-                    let first = ends.get(&view).copied().unwrap_or(0);
-                    shard
-                        .front
-                        .drop_blocks(view, first, Self::end_of(VOLUME_BYTES_MAX) - first)
-                        .await?;
+                    let (end, rest) = (ends.get(&view).copied(), Self::end_of(VOLUME_BYTES_MAX));
+                    let first = end.unwrap_or(0);
+                    if end.is_none() {
+                        // Nobody knows any more how many snapshots that one had: the hole is newer than all of it.
+                        shard.base.log.set_version(view, Version::LAST);
+                    }
+                    shard.front.drop_blocks(view, first, rest - first).await?;
+                    if end.is_none() {
+                        shard.base.log.set_version(view, Version::FIRST);
+                    }
                 }
                 Ok(())
             }

@@ -360,6 +360,35 @@ fn random_lives_with_snapshots() {
     assert_eq!(lives, 3 * seeds);
 }
 
+/// The log that had its deletion is lost, and the catalog does not tell how many snapshots the volume had: a hole of the
+/// first version would have hidden nothing of the later ones.
+#[test]
+fn a_volume_that_had_snapshots_goes_although_the_log_of_that_is_lost() {
+    let (drives, log) = (drives(6, 64 * MIB), LogSpec::Bbu(vec![pmem(8 * MIB)]));
+    let given = drives.clone();
+    reactor::simulate(5, async move {
+        let pool = Pool::create(spec(&given, log), &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 4 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        put(&v, &mut model, 0, 100, 1).await;
+        take(&pool, "mon").await;
+        put(&v, &mut model, 0, 100, 500).await;
+        pool.delete_snapshot("db", "mon").await.unwrap();
+        assert_eq!(live(&pool).await, 100);
+        pool.delete_volume("db").await.unwrap();
+        // Dropped with the hole in its log.
+    });
+    reactor::simulate(6, async move {
+        let options = OpenOptions { degraded: true, accept_loss: true, ..OpenOptions::default() };
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let pool = Pool::open(drives.clone(), log.clone(), options, &[]).await.unwrap();
+        assert!(pool.has_lost_log() && pool.volumes().is_empty());
+        assert_eq!(live(&pool).await, 0);
+        pool.close().await.unwrap();
+        check_drives(&drives, &log).await;
+    });
+}
+
 thread_local! {
     static POOL: std::cell::RefCell<Option<Pool>> = const { std::cell::RefCell::new(None) };
 }

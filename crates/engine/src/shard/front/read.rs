@@ -34,8 +34,8 @@ impl Front {
     /// To be followed by [`lend`](Self::lend) or [`copy_known`](Self::copy_known) in the same call.
     #[must_use]
     pub fn resolve_bytes(&self, volume: &State, offset: u64, len: usize) -> Option<Plan> {
-        let fits = is_whole(offset, len) && volume.check(offset, u64_of(len)).is_ok();
-        let fits = fits && volume.sees.is_none();
+        let is_newest = volume.sees.is_none();
+        let fits = is_newest && is_whole(offset, len) && volume.check(offset, u64_of(len)).is_ok();
         fits.then(|| self.resolve(Key::new(volume.view, offset / BLOCK_BYTES), u32_of(len / BLOCK)))
     }
 

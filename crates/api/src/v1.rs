@@ -9,6 +9,7 @@ mod node;
 mod pool;
 mod problem;
 mod scrub;
+mod snapshot;
 mod spare;
 mod subsystem;
 mod volume;
@@ -32,6 +33,7 @@ pub use pool::{
 };
 pub use problem::{Kind, Problem};
 pub use scrub::{Scrub, ScrubState};
+pub use snapshot::{NewSnapshots, Snapshot};
 pub use spare::Spare;
 pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,

@@ -12,7 +12,7 @@ pub use address::{Address, Advertise};
 pub use ana::AnaState;
 pub use backend::Backend;
 pub use member::{DrivePath, LogPlace, PoolDrive};
-pub use name::{Name, VolumePath};
+pub use name::{Name, SnapshotPath, VolumePath};
 pub use nqn::Nqn;
 pub use size::Size;
 

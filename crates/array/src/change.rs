@@ -3,7 +3,6 @@
 use api::value::{Address, AnaState, Nqn};
 
 use crate::desired::{Desired, ListenerDef, NamespaceDef, SubsystemDef};
-use crate::serving::is_same_medium;
 
 /// One step. Each has an inverse, so that steps taken can be taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,11 +91,11 @@ pub fn steps(old: &Desired, new: &Desired) -> Vec<Step> {
     steps
 }
 
-/// Namespaces among `steps` that go, and come back in another way from the same drive or volume: what they were.
+/// Namespaces among `steps` that go, and come back in another way from the same medium: what they were.
 pub fn replaced(steps: &[Step]) -> Vec<((Nqn, u32), NamespaceDef)> {
     let comes_back = |was: &NamespaceDef| {
         steps.iter().any(|step| {
-            matches!(step, Step::AddNamespace { def, .. } if is_same_medium(&was.backend, &def.backend))
+            matches!(step, Step::AddNamespace { def, .. } if was.backend.is_same_medium(&def.backend))
         })
     };
     let gone = steps.iter().filter_map(|step| match step {
@@ -180,10 +179,14 @@ fn enter(nqn: &Nqn, was: Option<&SubsystemDef>, def: &SubsystemDef, steps: &mut 
 
 /// Whether `a` can become `b` by a change of size.
 fn same_media(a: &NamespaceDef, b: &NamespaceDef) -> bool {
-    use api::value::Backend::{Drive, Memory, Volume};
+    use api::value::Backend::{Drive, Memory, Snapshot, Volume};
     let media = match (&a.backend, &b.backend) {
         // A volume keeps its identity when its name changes.
         (Volume(x), Volume(y)) => x == y || (x.pool == y.pool && a.uuid.is_some()),
+        // So does a snapshot, when its volume's does.
+        (Snapshot(x), Snapshot(y)) => {
+            x == y || (x.volume.pool == y.volume.pool && a.uuid.is_some())
+        }
         (Memory { .. }, Memory { .. }) => true,
         (Drive { path: a, .. }, Drive { path: b, .. }) => a == b,
         _ => false,

@@ -86,14 +86,10 @@ impl Desired {
         self.subsystems.iter().filter_map(open).collect()
     }
 
-    /// The pools of the volumes that are mapped.
+    /// The pools of the volumes and snapshots that are mapped.
     pub fn pools(&self) -> BTreeSet<Name> {
         let all = self.subsystems.values().flat_map(|def| def.namespaces.values());
-        let pool = |def: &NamespaceDef| match &def.backend {
-            Backend::Volume(volume) => Some(volume.pool.clone()),
-            Backend::Memory { .. } | Backend::Drive { .. } | Backend::Passthrough { .. } => None,
-        };
-        all.filter_map(pool).collect()
+        all.filter_map(|def| def.backend.pool().cloned()).collect()
     }
 
     /// Checks the bounds that only the whole can exceed.

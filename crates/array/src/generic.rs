@@ -17,7 +17,7 @@ pub fn block_device(backend: &Backend) -> Option<PathBuf> {
         Backend::Passthrough { path } => {
             Machine::new().generic(path).ok().map(|found| found.block_node)
         }
-        Backend::Memory { .. } | Backend::Volume(_) => None,
+        Backend::Memory { .. } | Backend::Volume(_) | Backend::Snapshot(_) => None,
     }
 }
 
@@ -28,7 +28,10 @@ pub fn own_block_size(backend: &Backend) -> Option<u32> {
         Backend::Passthrough { path } => {
             Machine::new().generic(path).ok().map(|found| found.block_size)
         }
-        Backend::Memory { .. } | Backend::Drive { .. } | Backend::Volume(_) => None,
+        Backend::Memory { .. }
+        | Backend::Drive { .. }
+        | Backend::Volume(_)
+        | Backend::Snapshot(_) => None,
     }
 }
 

@@ -27,6 +27,7 @@ pub fn namespace(node: Uuid, subsystem: &Nqn, nsid: u32, backend: &Backend) -> U
         Backend::Drive { path, .. } => format!("drive {}", path.display()),
         Backend::Passthrough { path } => format!("passthrough {}", path.display()),
         Backend::Volume(volume) => format!("volume {volume}"),
+        Backend::Snapshot(snapshot) => format!("snapshot {snapshot}"),
     };
     Uuid::new_v5(&node, format!("namespace {subsystem} {nsid} {media}").as_bytes())
 }

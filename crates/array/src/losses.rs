@@ -98,7 +98,8 @@ impl<F: Fn(&Place) -> u64> Look<'_, F> {
             Backend::Drive { size: Some(size), path } => (*size, path.display().to_string()),
             Backend::Drive { size: None, .. }
             | Backend::Passthrough { .. }
-            | Backend::Volume(_) => return None,
+            | Backend::Volume(_)
+            | Backend::Snapshot(_) => return None,
         };
         let before = Size::new((self.bytes)(&(nqn.clone(), nsid)));
         (after < before).then(|| {

@@ -385,7 +385,7 @@ fn namespace_place(namespace: &Namespace) -> Place {
 fn drive_of(namespace: &Namespace) -> Option<&Path> {
     match &namespace.backend {
         Backend::Drive { path, .. } | Backend::Passthrough { path } => Some(path),
-        Backend::Memory { .. } | Backend::Volume(_) => None,
+        Backend::Memory { .. } | Backend::Volume(_) | Backend::Snapshot(_) => None,
     }
 }
 

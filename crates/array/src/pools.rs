@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::v1::{Kind, PoolSpace};
-use api::value::{LogPlace, Name, PoolDrive, VolumePath};
+use api::value::{Backend, LogPlace, Name, PoolDrive, SnapshotPath, VolumePath};
 use engine::Volume;
 use reactor::Call;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,7 @@ mod delete;
 mod due;
 mod export;
 mod health;
+mod held;
 mod look;
 mod made_of;
 mod open;
@@ -39,10 +40,12 @@ mod slow;
 mod spares;
 mod use_spares;
 mod view;
+mod volumes;
 
 pub use again::Reopening;
 use due::Sight;
 pub use due::sights;
+pub use held::Snapshot;
 pub use look::needs;
 use made_of::Progress;
 pub use made_of::{MadeOf, Member};
@@ -576,6 +579,23 @@ impl Pools {
     /// `NotFound`, and as [`pool`](Self::pool).
     pub fn volume(&self, volume: &VolumePath) -> Result<Volume> {
         self.pool(&volume.pool)?.volume(&volume.volume)
+    }
+
+    /// A snapshot.
+    ///
+    /// # Errors
+    /// As of [`volume`](Self::volume).
+    pub fn snapshot(&self, snapshot: &SnapshotPath) -> Result<Snapshot> {
+        self.pool(&snapshot.volume.pool)?.snapshot(&snapshot.volume.volume, &snapshot.snapshot)
+    }
+
+    /// The volume or the snapshot that a backend is; `None` for one that is of no pool.
+    pub fn kept_in(&self, backend: &Backend) -> Option<Result<Volume>> {
+        match backend {
+            Backend::Volume(path) => Some(self.volume(path)),
+            Backend::Snapshot(path) => Some(self.snapshot(path).map(|snapshot| snapshot.volume)),
+            Backend::Memory { .. } | Backend::Drive { .. } | Backend::Passthrough { .. } => None,
+        }
     }
 }
 

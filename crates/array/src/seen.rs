@@ -28,23 +28,11 @@ pub struct SeenAs {
 #[serde(transparent)]
 pub struct Seen(BTreeMap<Nqn, BTreeMap<u32, SeenAs>>);
 
-/// Whether both keep the same bytes.
-fn is_same(one: &Backend, other: &Backend) -> bool {
-    match (one, other) {
-        (Backend::Volume(one), Backend::Volume(other)) => one == other,
-        (Backend::Drive { path: one, .. }, Backend::Drive { path: other, .. })
-        | (Backend::Passthrough { path: one }, Backend::Passthrough { path: other }) => {
-            one == other
-        }
-        _ => false,
-    }
-}
-
 impl Seen {
     /// What this namespace was, if it was on the same backend.
     pub fn get(&self, nqn: &Nqn, nsid: u32, backend: &Backend) -> Option<&SeenAs> {
         let seen = self.0.get(nqn)?.get(&nsid)?;
-        is_same(&seen.backend, backend).then_some(seen)
+        seen.backend.is_same_medium(backend).then_some(seen)
     }
 
     /// Hosts see it as this now. What is in memory is gone when the node stops.
@@ -73,7 +61,7 @@ impl Seen {
         kept.0.retain(|nqn, all| {
             all.retain(|nsid, seen| {
                 let def = current.subsystem(nqn).and_then(|def| def.namespaces.get(nsid));
-                def.is_some_and(|def| is_same(&def.backend, &seen.backend))
+                def.is_some_and(|def| def.backend.is_same_medium(&seen.backend))
             });
             !all.is_empty()
         });

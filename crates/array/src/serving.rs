@@ -39,7 +39,6 @@ mod words;
 
 pub(crate) use absent::LateDrive;
 use apply::Lingering;
-pub(crate) use apply::is_same_medium;
 pub use counters::Collector;
 pub(crate) use cuts::{Cut, drained};
 use listen::Listening;

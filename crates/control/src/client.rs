@@ -24,6 +24,7 @@ mod drives;
 mod jobs;
 mod pools;
 mod scrub;
+mod snapshots;
 mod spares;
 
 pub use jobs::{Asking, Begun};

@@ -33,6 +33,7 @@ mod jobs;
 mod lists;
 mod pools;
 mod scrub;
+mod snapshots;
 mod spares;
 
 type Shared = State<Arc<Node>>;
@@ -55,6 +56,7 @@ type Shared = State<Arc<Node>>;
         (name = "pool", description = "Pools of drives"),
         (name = "drive", description = "Drives of pools: taken out, taken back, replaced"),
         (name = "volume", description = "Volumes of a pool, and the namespaces they are mapped as"),
+        (name = "snapshot", description = "Snapshots of volumes, and the namespaces they are mapped as"),
         (name = "configuration", description = "What is served as a whole, now and before"),
         (name = "job", description = "Work that takes long: listed, waited for, cancelled"),
     ),
@@ -82,6 +84,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .merge(pools::api())
         .merge(drives::api())
         .merge(scrub::api())
+        .merge(snapshots::api())
         .merge(spares::api())
         .merge(jobs::api())
         .merge(configuration::api())

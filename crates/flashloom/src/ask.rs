@@ -217,6 +217,7 @@ fn namespace_fields(id: &IdentifyNamespace) -> Vec<Field> {
         plain("nlbaf", id.nlbaf.into(), "formats, 0's based"),
         bits("nsfeat", id.nsfeat.into(), "features"),
         bits("nmic", id.nmic.into(), "shared with other controllers"),
+        bits("nsattr", id.nsattr.into(), "bit 0: write protected"),
         bits("rescap", id.rescap.into(), "reservations"),
         bits("dlfeat", id.dlfeat.into(), "what deallocated blocks read as"),
         plain("nawun", id.nawun.get().into(), "atomic write unit, blocks, 0's based"),

@@ -17,6 +17,7 @@ mod pools;
 mod raid;
 mod scrub;
 mod serve;
+mod snapshots;
 mod spares;
 mod top;
 
@@ -29,10 +30,11 @@ pub use jobs::{JobArgs, JobVerb};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
-pub use pools::{DumpArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
+pub use pools::{DumpArgs, LogVerb, MadeOf, MapArgs, PoolVerb, VolumeVerb};
 pub use raid::{MemberSpec, RaidVerb, SetArgs, UseArgs};
 pub use scrub::ScrubVerb;
 pub use serve::{Cpus, DemoArgs, Discovery, Poll, ServeArgs};
+pub use snapshots::{SnapshotVerb, Whose};
 pub use spares::SpareVerb;
 pub use top::TopArgs;
 
@@ -175,6 +177,12 @@ Exit codes, as monitors have them:
     Volume {
         #[command(subcommand)]
         verb: VolumeVerb,
+    },
+    /// Snapshots of the running daemon's volumes.
+    #[command(alias = "snap")]
+    Snapshot {
+        #[command(subcommand)]
+        verb: SnapshotVerb,
     },
     /// Jobs of the running daemon: work that takes long.
     Job {

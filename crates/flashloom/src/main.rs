@@ -27,6 +27,7 @@ mod raid;
 mod scrub;
 mod serve;
 mod service;
+mod snapshots;
 mod spares;
 mod top;
 
@@ -154,6 +155,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Pool { verb } => pools::pool(global, verb),
         Command::Drive { verb } => drives::drive(global, verb),
         Command::Volume { verb } => pools::volume(global, verb),
+        Command::Snapshot { verb } => snapshots::snapshot(global, verb),
         Command::Job { verb } => jobs::job(global, verb),
         Command::Config { verb } => configuration::config(global, verb),
         Command::Controller { verb } => manage::controller(global, verb),

@@ -217,7 +217,7 @@ pub fn absolute(backend: Backend) -> Outcome<Backend> {
     match backend {
         Backend::Drive { path, size } => Ok(Backend::Drive { path: whole(&path)?, size }),
         Backend::Passthrough { path } => Ok(Backend::Passthrough { path: whole(&path)? }),
-        other @ (Backend::Memory { .. } | Backend::Volume(_)) => Ok(other),
+        other @ (Backend::Memory { .. } | Backend::Volume(_) | Backend::Snapshot(_)) => Ok(other),
     }
 }
 

@@ -1,9 +1,8 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    CapacityBreakdown, Consent, DriveHealth, FoundPool, Job, LogMove, LogMoved, NewMapping,
-    NewPool, NewVolume, Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, Rebuild, ScrubState,
-    Volume, VolumeChange,
+    CapacityBreakdown, Consent, DriveHealth, FoundPool, Job, LogMove, LogMoved, NewPool, NewVolume,
+    Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, Rebuild, ScrubState, Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Size, VolumePath};
 use comfy_table::Table;
@@ -380,8 +379,8 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             let done = follow(global, &how, begin, async |_, _| Ok(()))?;
             return done.map_or(Ok(()), |()| gone(global, "volume", &of.volume, "deleted"));
         }
-        VolumeVerb::Map { of, subnqn, nsid, allow_any_host, allow_host } => {
-            let new = NewMapping { subsystem: subnqn, nsid, allow_any_host, hosts: allow_host };
+        VolumeVerb::Map { of, at } => {
+            let new = at.into();
             ask(global, async |client| client.map_volume(&of.volume, &new).await)?
         }
         VolumeVerb::Unmap { of, sure } => {
@@ -411,8 +410,8 @@ fn changed(
 
 fn volume_table(all: &[Volume]) -> Table {
     let mut table = table(
-        &["volume", "state", "size", "used", "block", "subsystem", "nsid", "uuid"],
-        &[2, 3, 4, 6],
+        &["volume", "state", "size", "used", "block", "snapshots", "subsystem", "nsid", "uuid"],
+        &[2, 3, 4, 5, 7],
     );
     for volume in all {
         let mapping = volume.mapping.as_ref();
@@ -422,6 +421,7 @@ fn volume_table(all: &[Volume]) -> Table {
             volume.size.to_string(),
             or_dash(volume.used),
             volume.block_size.to_string(),
+            volume.snapshots.to_string(),
             or_dash(mapping.map(|at| at.subsystem.to_string())),
             or_dash(mapping.map(|at| at.nsid)),
             volume.id.to_string(),

@@ -75,7 +75,10 @@ fn absent_drives(wanted: &Desired) -> Vec<&Path> {
     let defs = wanted.subsystems.values().flat_map(|subsystem| subsystem.namespaces.values());
     let drives = defs.filter_map(|def| match &def.backend {
         Backend::Drive { path, size: None } | Backend::Passthrough { path } => Some(path.as_path()),
-        Backend::Drive { .. } | Backend::Memory { .. } | Backend::Volume(_) => None,
+        Backend::Drive { .. }
+        | Backend::Memory { .. }
+        | Backend::Volume(_)
+        | Backend::Snapshot(_) => None,
     });
     drives.filter(|path| !path.exists()).collect()
 }

@@ -175,6 +175,8 @@ pub struct NamespaceSpec {
     pub uuid: Option<[u8; 16]>,
     pub nguid: Option<[u8; 16]>,
     pub eui64: Option<[u8; 8]>,
+    /// Whether commands that change data fail with Namespace is Write Protected (NSATTR bit 0).
+    pub write_protected: bool,
     /// Where reservations persist through a loss of power; `None` has them last as long as the
     /// process, and hosts told so.
     pub reservations: Option<Keeping>,
@@ -191,6 +193,7 @@ impl NamespaceSpec {
             uuid: None,
             nguid: None,
             eui64: None,
+            write_protected: false,
             reservations: None,
         }
     }
@@ -244,7 +247,7 @@ impl Namespace {
             reservation: Arc::new(crate::reservation::Shared::new(spec.reservations.clone())?),
             fence: Arc::default(),
             blocks: AtomicU64::new(spec.backend.capacity() / u64::from(spec.block_size)),
-            write_protected: AtomicBool::new(false),
+            write_protected: AtomicBool::new(spec.write_protected),
         })
     }
 

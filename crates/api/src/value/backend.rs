@@ -1,10 +1,11 @@
-//! What a namespace keeps its bytes on, written `memory:SIZE`, `drive:PATH`, `passthrough:PATH` or `volume:POOL/NAME`.
+//! What a namespace keeps its bytes on, written `memory:SIZE`, `drive:PATH`, `passthrough:PATH`, `volume:POOL/NAME` or
+//! `snapshot:POOL/VOLUME@NAME`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Refused, Size, VolumePath};
+use super::{Name, Refused, Size, SnapshotPath, VolumePath};
 use crate::limits::{NAMESPACE_BYTES_MAX, NAMESPACE_BYTES_MIN};
 
 /// What a namespace keeps its bytes on.
@@ -29,19 +30,44 @@ pub enum Backend {
     },
     /// A volume of a pool of this node.
     Volume(VolumePath),
+    /// A snapshot of a volume of a pool of this node, which hosts read and cannot change.
+    Snapshot(SnapshotPath),
 }
 
-const RIGHT: &str = "write memory:SIZE, drive:PATH, drive:PATH,size=SIZE, passthrough:PATH or volume:POOL/NAME, such as \
-                     memory:1GiB, drive:/dev/nvme0n1, passthrough:/dev/ng0n1 or volume:fast/db";
+const RIGHT: &str = "write memory:SIZE, drive:PATH, drive:PATH,size=SIZE, passthrough:PATH, volume:POOL/NAME or \
+                     snapshot:POOL/VOLUME@NAME, such as memory:1GiB, drive:/dev/nvme0n1, passthrough:/dev/ng0n1, \
+                     volume:fast/db or snapshot:fast/db@monday";
 
 impl Backend {
-    /// `memory`, `drive`, `passthrough` or `volume`.
+    /// `memory`, `drive`, `passthrough`, `volume` or `snapshot`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "memory",
             Self::Drive { .. } => "drive",
             Self::Passthrough { .. } => "passthrough",
             Self::Volume(_) => "volume",
+            Self::Snapshot(_) => "snapshot",
+        }
+    }
+
+    /// The pool that it is of.
+    pub const fn pool(&self) -> Option<&Name> {
+        match self {
+            Self::Volume(volume) | Self::Snapshot(SnapshotPath { volume, .. }) => {
+                Some(&volume.pool)
+            }
+            Self::Memory { .. } | Self::Drive { .. } | Self::Passthrough { .. } => None,
+        }
+    }
+
+    /// Whether both keep the same bytes. Memory is made anew for each namespace.
+    pub fn is_same_medium(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Drive { path: one, .. }, Self::Drive { path: other, .. })
+            | (Self::Passthrough { path: one }, Self::Passthrough { path: other }) => one == other,
+            (Self::Volume(one), Self::Volume(other)) => one == other,
+            (Self::Snapshot(one), Self::Snapshot(other)) => one == other,
+            _ => false,
         }
     }
 
@@ -69,6 +95,12 @@ impl Backend {
                     format!("resize it: `flashloom volume resize {volume} {}`", size.exact()),
                 ));
             }
+            Self::Snapshot(snapshot) => {
+                return Err(Refused::new(
+                    format!("the namespace is snapshot {snapshot}, which never changes"),
+                    "resize the volume that it is of, and take another snapshot",
+                ));
+            }
         })
     }
 }
@@ -85,6 +117,7 @@ impl FromStr for Backend {
             "drive" => drive(rest),
             "passthrough" => passthrough(rest),
             "volume" => Ok(Self::Volume(rest.parse()?)),
+            "snapshot" => Ok(Self::Snapshot(rest.parse()?)),
             _ => Err(Refused::new(
                 format!("\"{kind}\" is no kind of back end that is served"),
                 RIGHT,
@@ -145,6 +178,7 @@ impl fmt::Display for Backend {
         match self {
             Self::Memory { size } => out.pad(&format!("memory:{}", size.exact())),
             Self::Volume(volume) => out.pad(&format!("volume:{volume}")),
+            Self::Snapshot(snapshot) => out.pad(&format!("snapshot:{snapshot}")),
             Self::Passthrough { path } => out.pad(&format!("passthrough:{}", path.display())),
             Self::Drive { path, size: None } => out.pad(&format!("drive:{}", path.display())),
             Self::Drive { path, size: Some(size) } => {
@@ -158,5 +192,5 @@ super::text_value!(
     Backend,
     "memory:1GiB",
     "What the namespace keeps its bytes on: memory:SIZE, drive:PATH, drive:PATH,size=SIZE, \
-     passthrough:PATH or volume:POOL/NAME."
+     passthrough:PATH, volume:POOL/NAME or snapshot:POOL/VOLUME@NAME."
 );

@@ -1,4 +1,4 @@
-//! Names of pools and volumes, and a volume's name with its pool's: `fast/db`.
+//! Names of pools, volumes and snapshots, and those with what they belong to: `fast/db`, `fast/db@monday`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::Refused;
 use crate::limits::NAME_BYTES;
 
-/// A pool's or a volume's name: letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
+/// A pool's, a volume's or a snapshot's name: letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
@@ -39,7 +39,11 @@ impl fmt::Display for Name {
     }
 }
 
-super::text_value!(Name, "fast", "A pool's or volume's name: 1 to 64 letters, digits, - _ and .");
+super::text_value!(
+    Name,
+    "fast",
+    "A pool's, volume's or snapshot's name: 1 to 64 letters, digits, - _ and ."
+);
 
 /// A volume and the pool that it is on, written `POOL/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,3 +75,38 @@ impl fmt::Display for VolumePath {
 }
 
 super::text_value!(VolumePath, "fast/db", "A volume with its pool: POOL/NAME.");
+
+/// A snapshot and the volume that it is of, written `POOL/VOLUME@NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotPath {
+    /// The volume.
+    pub volume: VolumePath,
+    /// The snapshot among those of that volume.
+    pub snapshot: Name,
+}
+
+impl FromStr for SnapshotPath {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let Some((volume, snapshot)) = text.split_once('@') else {
+            return Err(Refused::new(
+                format!("{text:?} names no snapshot"),
+                "write POOL/VOLUME@NAME, such as fast/db@monday",
+            ));
+        };
+        Ok(Self { volume: volume.parse()?, snapshot: snapshot.parse()? })
+    }
+}
+
+impl fmt::Display for SnapshotPath {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&format!("{}@{}", self.volume, self.snapshot))
+    }
+}
+
+super::text_value!(
+    SnapshotPath,
+    "fast/db@monday",
+    "A snapshot with its volume and its pool: POOL/VOLUME@NAME."
+);

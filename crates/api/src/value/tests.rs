@@ -70,7 +70,13 @@ fn back_ends_print_the_way_they_are_read() {
     for bad in ["memory", "memory:", "memory:1KiB", "drive:", "ssd:/dev/sda", "memory:2000PiB"] {
         assert!(bad.parse::<Backend>().is_err(), "{bad}");
     }
-    assert_eq!("volume:fast/db".parse::<Backend>().unwrap().to_string(), "volume:fast/db");
+    for text in ["volume:fast/db", "snapshot:fast/db@mon"] {
+        let read: Backend = text.parse().unwrap();
+        assert_eq!(
+            (read.to_string(), read.pool()),
+            (text.to_owned(), "fast".parse().ok().as_ref())
+        );
+    }
     let whole: Backend = "passthrough:/dev/ng0n1".parse().unwrap();
     assert_eq!(
         (whole.kind(), whole.to_string()),
@@ -78,6 +84,10 @@ fn back_ends_print_the_way_they_are_read() {
     );
     assert!(whole.with_size(Size::new(1 << 30)).is_err(), "the drive has its own size");
     for bad in ["passthrough:", "passthrough:/dev/ng0n1,size=1GiB"] {
+        assert!(bad.parse::<Backend>().is_err(), "{bad}");
+    }
+    for bad in ["snapshot:fast/db", "snapshot:fast@a", "snapshot:fast/db@", "snapshot:fast/db@a@b"]
+    {
         assert!(bad.parse::<Backend>().is_err(), "{bad}");
     }
     for bad in ["volume:", "volume:fast", "volume:fast/", "volume:/db", "volume:a/b/c"] {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use api::v1::PollPolicy;
-use api::value::{Address, Advertise, AnaState, Backend, Nqn, Refused, VolumePath};
+use api::value::{Address, Advertise, AnaState, Backend, Nqn, Refused};
 use media::drive::{DEADLINE, Deadline, SPACE_DEADLINES, TRANSFER_DEADLINES};
 use stdx::num::{u64_of, usize64};
 use target::limits::{ADDRESS_CONTROLLERS_MAX, QUEUE_ENTRIES_MAX};
@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Config, Faults> {
         text,
         faults: Vec::new(),
         drives: BTreeSet::new(),
-        volumes: BTreeSet::new(),
+        of_pools: BTreeSet::new(),
         uuids: BTreeSet::new(),
     };
     let config = match toml::from_str::<Document>(text) {
@@ -61,7 +61,7 @@ struct Reader<'t> {
     /// Drives that namespaces are on, over all subsystems.
     drives: BTreeSet<PathBuf>,
     /// Volumes that namespaces are, over all subsystems.
-    volumes: BTreeSet<VolumePath>,
+    of_pools: BTreeSet<Backend>,
     /// Those that are given, over all subsystems.
     uuids: BTreeSet<Uuid>,
 }
@@ -432,7 +432,8 @@ impl Reader<'_> {
             Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),
             Backend::Drive { size: None, .. }
             | Backend::Passthrough { .. }
-            | Backend::Volume(_) => 0,
+            | Backend::Volume(_)
+            | Backend::Snapshot(_) => 0,
         };
         self.checked(&table.backend, desired::check_whole_blocks(size, block_size))?;
         self.place(&table.backend, &backend)?;
@@ -461,12 +462,10 @@ impl Reader<'_> {
             self.refuse(named.span(), refused);
             return None;
         }
-        if let Backend::Volume(volume) = backend
-            && !self.volumes.insert(volume.clone())
-        {
+        if backend.pool().is_some() && !self.of_pools.insert(backend.clone()) {
             let refused = Refused::new(
-                format!("a namespace above is volume {volume} already"),
-                "map each volume once: reservations and fused commands are a namespace's own",
+                format!("a namespace above is {backend} already"),
+                "map each volume, and each snapshot, once: reservations and fused commands are a namespace's own",
             );
             self.refuse(named.span(), refused);
             return None;

@@ -88,17 +88,11 @@ impl Node {
     /// `NotFound` without the subsystem, `Conflict` when the NSID or drive is taken, `Invalid` for
     /// what it cannot be, `Failed` when the drive cannot be opened.
     pub fn add_namespace(&self, nqn: &Nqn, new: NewNamespace) -> Result<Namespace> {
-        // Nobody deletes or renames the volume meanwhile.
-        let _turn = match &new.backend {
-            Backend::Volume(volume) => Some(self.turn(&volume.pool, &Task::default())?),
-            _ => None,
-        };
-        let own = match &new.backend {
-            Backend::Volume(volume) => {
-                Some(self.view().serving()?.pools.volume(volume)?.block_size())
-            }
-            _ => None,
-        };
+        // Nobody deletes the volume or the snapshot, or renames it, meanwhile.
+        let pool = new.backend.pool();
+        let _turn = pool.map(|pool| self.turn(pool, &Task::default())).transpose()?;
+        let kept_in = self.view().serving()?.pools.kept_in(&new.backend).transpose()?;
+        let own = kept_in.map(|volume| volume.block_size());
         let backend = absolute(new.backend)?;
         let own = own.or_else(|| generic::own_block_size(&backend));
         let block_size = new.block_size.or(own).unwrap_or(desired::BLOCK_SIZE);
@@ -113,7 +107,8 @@ impl Node {
             Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),
             Backend::Drive { size: None, .. }
             | Backend::Passthrough { .. }
-            | Backend::Volume(_) => 0,
+            | Backend::Volume(_)
+            | Backend::Snapshot(_) => 0,
         };
         desired::check_whole_blocks(size, block_size)?;
         let of = nqn.clone();
@@ -331,15 +326,9 @@ pub(super) fn exists(what: String) -> Error {
 /// Two namespaces over one drive would each write over the other's data; over one volume, each would
 /// have reservations of its own.
 pub(super) fn check_unused(wanted: &Desired, backend: &Backend) -> Result<()> {
-    let same = |other: &Backend| match (backend, other) {
-        (Backend::Drive { path, .. }, Backend::Drive { path: used, .. })
-        | (Backend::Passthrough { path }, Backend::Passthrough { path: used }) => path == used,
-        (Backend::Volume(volume), Backend::Volume(used)) => volume == used,
-        _ => false,
-    };
     for (nqn, subsystem) in &wanted.subsystems {
         for (nsid, def) in &subsystem.namespaces {
-            if same(&def.backend) {
+            if def.backend.is_same_medium(backend) {
                 let used = match backend {
                     Backend::Drive { path, .. } | Backend::Passthrough { path } => {
                         path.display().to_string()

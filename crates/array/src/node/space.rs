@@ -191,8 +191,10 @@ impl Owned {
             subsystems.map(|nqn| (nqn, Health::default())).collect();
         let mut spares: BTreeMap<&Nqn, (u8, u8)> = BTreeMap::new();
         let mappings: Vec<_> = self.state.mappings().collect();
-        for (volume, mapping) in &mappings {
-            let Some(watch) = serving.pools().watch(&volume.pool) else { continue };
+        for (backend, mapping) in &mappings {
+            let Some(watch) = backend.pool().and_then(|pool| serving.pools().watch(pool)) else {
+                continue;
+            };
             let spare = at.spare(watch.told(), watch.usage());
             let of = spares.entry(&mapping.subsystem).or_insert(spare);
             *of = spare.min(*of);

@@ -1,26 +1,22 @@
 //! What the management API asks of volumes.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use api::v1::{
-    Consent, Kind, Losses, Mapping, NewMapping, NewVolume, Severity, Volume, VolumeChange,
-    VolumeState,
+    Consent, Kind, Losses, Mapping, NewVolume, Severity, Volume, VolumeChange, VolumeState,
 };
-use api::value::{Backend, Name, Nqn, Size, VolumePath};
+use api::value::{Backend, Name, Size, SnapshotPath, VolumePath};
 use uuid::Uuid;
 
 use super::Node;
-use super::manage::{check_unused, exists, no_subsystem};
-use super::owner::{Owned, View};
-use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
+use super::owner::Owned;
+use crate::desired;
 use crate::jobs::Task;
 use crate::limits::NAMESPACE_DRAIN;
 use crate::losses::check_meant;
 use crate::pools::OpenPool;
 use crate::serving::drained;
-use crate::state::State;
 use crate::{Error, Result};
 
 impl Node {
@@ -34,13 +30,26 @@ impl Node {
         // Of thousands, each is not looked for among all.
         let mut mappings: BTreeMap<_, _> = view.state.mappings().collect();
         for pool in view.serving()?.pools.open_pools() {
-            for (volume, is) in pool.volumes() {
+            for (volume, is, snapshots) in pool.volumes() {
                 let path = VolumePath { pool: pool.name().clone(), volume };
-                let mapping = mappings.remove(&path);
-                volumes.push(document(&path, &is, mapping));
+                let mapping = mappings.remove(&Backend::Volume(path.clone()));
+                volumes.push(document(&path, &is, snapshots, mapping));
             }
         }
-        volumes.extend(view.inaccessible_volumes()?);
+        let closed = view.seen_closed()?.filter_map(|seen| {
+            let Backend::Volume(path) = seen.backend else { return None };
+            Some(Volume {
+                name: path,
+                id: seen.id,
+                size: Size::new(seen.bytes),
+                used: None,
+                block_size: seen.block_size,
+                snapshots: 0,
+                mapping: Some(seen.mapping),
+                state: VolumeState::Inaccessible,
+            })
+        });
+        volumes.extend(closed);
         volumes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(volumes)
     }
@@ -51,8 +60,9 @@ impl Node {
     /// `NotFound`, `Failed` when its pool is not open.
     pub fn volume(&self, path: &VolumePath) -> Result<Volume> {
         let view = self.view();
-        let volume = view.serving()?.pools.volume(path)?;
-        Ok(document(path, &volume, view.state.mapping(path)))
+        let pool = view.serving()?.pools.pool(&path.pool)?;
+        let (volume, snapshots) = (pool.volume(&path.volume)?, pool.snapshots_of(&path.volume)?);
+        Ok(document(path, &volume, snapshots, view.state.mapping(&Backend::Volume(path.clone()))))
     }
 
     /// Makes a volume, which takes no space until it is written to.
@@ -122,10 +132,16 @@ impl Node {
     /// # Errors
     /// As the deletion, as far as it is known before.
     pub fn losses_of_deletion(&self, path: &VolumePath) -> Result<Losses> {
-        if let Some(at) = self.view().state.mapping(path) {
-            return Err(is_mapped(path, &at));
-        }
+        self.view().state.check_not_mapped(&Backend::Volume(path.clone()))?;
         let pool = self.open_pool_named(&path.pool)?;
+        let snapshots = pool.snapshots_of(&path.volume)?;
+        if snapshots > 0 {
+            let many =
+                if snapshots == 1 { "a snapshot".into() } else { format!("{snapshots} snapshots") };
+            let help = format!("delete them first: `flashloom snapshot list {path}` shows them");
+            let what = format!("volume {path} has {many}");
+            return Err(Error::new(Kind::Conflict, what).help(help));
+        }
         let size = Size::new(pool.volume(&path.volume)?.len());
         Ok(Losses {
             losses: vec![format!("volume {path} of {size} and all it holds would be lost")],
@@ -166,7 +182,7 @@ impl Node {
     }
 
     /// An open pool.
-    fn open_pool_named(&self, pool: &Name) -> Result<Arc<OpenPool>> {
+    pub(super) fn open_pool_named(&self, pool: &Name) -> Result<Arc<OpenPool>> {
         self.view().serving()?.pools.pool(pool)
     }
 
@@ -175,7 +191,8 @@ impl Node {
     fn resize_volume(&self, path: &VolumePath, bytes: u64) -> Result<()> {
         let pool = self.open_pool_named(&path.pool)?;
         let before = pool.volume(&path.volume)?.len();
-        let mapped = self.view().state.mapping(path).map(|at| (at.subsystem, at.nsid));
+        let mapped = self.view().state.mapping(&Backend::Volume(path.clone()));
+        let mapped = mapped.map(|at| (at.subsystem, at.nsid));
         let Some(place) = mapped else { return pool.resize_volume(&path.volume, bytes) };
         let show = |bytes| {
             let place = place.clone();
@@ -207,13 +224,21 @@ impl Node {
         let was = path.clone();
         let renamed = VolumePath { pool: path.pool.clone(), volume: to.clone() };
         let kept = self.owner.ask(move |owned| {
-            let Some(at) = owned.state.mapping(&was) else { return Ok(()) };
             let mut wanted = owned.state.current.clone();
-            let def = wanted.subsystems.get_mut(&at.subsystem);
-            if let Some(def) = def.and_then(|def| def.namespaces.get_mut(&at.nsid)) {
-                def.backend = Backend::Volume(renamed);
+            let all = wanted.subsystems.values_mut();
+            let mut is_mapped = false;
+            for def in all.flat_map(|def| def.namespaces.values_mut()) {
+                match &mut def.backend {
+                    Backend::Volume(volume) | Backend::Snapshot(SnapshotPath { volume, .. })
+                        if *volume == was =>
+                    {
+                        *volume = renamed.clone();
+                        is_mapped = true;
+                    }
+                    _ => {}
+                }
             }
-            owned.go_to(wanted, None)
+            if is_mapped { owned.go_to(wanted, None) } else { Ok(()) }
         });
         if kept.is_err() {
             pool.rename_volume(to, &path.volume)?;
@@ -242,76 +267,6 @@ impl Node {
         self.events.record(Severity::Info, format!("volume {path} deleted"));
         Ok(())
     }
-
-    /// Maps a volume: hosts of the subsystem see it as a namespace. Adds the subsystem if it is not there
-    /// and the request says who may connect.
-    ///
-    /// # Errors
-    /// `NotFound`, `Conflict` when it is mapped or the NSID is taken, `Limit`.
-    pub fn map_volume(&self, path: &VolumePath, new: NewMapping) -> Result<Volume> {
-        if let Some(nsid) = new.nsid {
-            desired::check_nsid(nsid)?;
-        }
-        desired::check_subsystem_nqn(&new.subsystem)?;
-        // Nobody deletes or renames it meanwhile.
-        let _turn = self.turn(&path.pool, &Task::default())?;
-        let volume = self.view().serving()?.pools.volume(path)?;
-        let (block_size, uuid) = (volume.block_size(), Uuid::from_bytes(volume.id()));
-        let (nqn, of) = (new.subsystem.clone(), path.clone());
-        let subsystem = nqn.clone();
-        self.change(
-            |nsid| format!("volume {path} mapped as namespace {nsid} of {nqn}"),
-            move |wanted| {
-                let backend = Backend::Volume(of);
-                check_unused(wanted, &backend)?;
-                let def = found_or_added(wanted, &new)?;
-                let nsid = match new.nsid {
-                    Some(nsid) if def.namespaces.contains_key(&nsid) => {
-                        return Err(exists(format!("namespace {nsid} of {subsystem}"))
-                            .help("leave the NSID out to get the lowest free one"));
-                    }
-                    Some(nsid) => nsid,
-                    None => desired::free_nsid(&def.namespaces)?,
-                };
-                let def_of = NamespaceDef { backend, block_size, uuid: Some(uuid) };
-                def.namespaces.insert(nsid, def_of);
-                Ok(nsid)
-            },
-        )?;
-        self.volume(path)
-    }
-
-    /// Takes a volume from the hosts. It keeps what it holds. Gives what is lost.
-    ///
-    /// # Errors
-    /// `NotFound` when it is not mapped, `Conflict` for a loss that is not meant.
-    pub fn unmap_volume(&self, path: &VolumePath, consent: Consent) -> Result<Losses> {
-        let at = self.view().state.mapping(path).ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("volume {path} is not mapped"))
-                .help("`flashloom volume list` shows what is")
-        })?;
-        self.change_meant(consent, format!("volume {path} unmapped"), move |wanted| {
-            let def = wanted.subsystems.get_mut(&at.subsystem);
-            let def = def.ok_or_else(|| no_subsystem(&at.subsystem))?;
-            def.namespaces.remove(&at.nsid);
-            Ok(())
-        })
-    }
-}
-
-/// The subsystem that a volume is to be mapped in.
-fn found_or_added<'d>(wanted: &'d mut Desired, new: &NewMapping) -> Result<&'d mut SubsystemDef> {
-    let may_add = new.allow_any_host || !new.hosts.is_empty();
-    match wanted.subsystems.entry(new.subsystem.clone()) {
-        Entry::Occupied(entry) => Ok(entry.into_mut()),
-        Entry::Vacant(entry) if may_add => Ok(entry.insert(SubsystemDef {
-            allow_any_host: new.allow_any_host,
-            hosts: new.hosts.iter().cloned().collect(),
-            ..SubsystemDef::default()
-        })),
-        Entry::Vacant(entry) => Err(no_subsystem(entry.key())
-            .help("say who may connect to have it added: --allow-host NQN or --allow-any-host")),
-    }
 }
 
 fn check_volume_size(size: Size) -> Result<()> {
@@ -323,77 +278,28 @@ fn check_volume_size(size: Size) -> Result<()> {
     Ok(())
 }
 
-/// The refusal of what cannot be done to a volume while hosts have it.
-fn is_mapped(path: &VolumePath, at: &Mapping) -> Error {
-    let what = format!("volume {path} is namespace {} of {}", at.nsid, at.subsystem);
-    Error::new(Kind::Conflict, what).help(format!("`flashloom volume unmap {path}` first"))
-}
-
-impl State {
-    /// What volumes are mapped as.
-    pub(super) fn mappings(&self) -> impl Iterator<Item = (&VolumePath, Mapping)> {
-        let all = self.current.subsystems.iter();
-        all.flat_map(|(nqn, def): (&Nqn, &SubsystemDef)| {
-            def.namespaces.iter().filter_map(move |(nsid, def)| match &def.backend {
-                Backend::Volume(volume) => {
-                    Some((volume, Mapping { subsystem: nqn.clone(), nsid: *nsid }))
-                }
-                _ => None,
-            })
-        })
-    }
-
-    /// Refuses what cannot be done to a pool while hosts have a volume of it.
-    ///
-    /// # Errors
-    /// `Conflict`.
-    pub(super) fn check_unmapped(&self, pool: &Name) -> Result<()> {
-        match self.mappings().find(|(volume, _)| volume.pool == *pool) {
-            Some((volume, at)) => Err(is_mapped(volume, &at)),
-            None => Ok(()),
-        }
-    }
-
-    fn mapping(&self, path: &VolumePath) -> Option<Mapping> {
-        self.mappings().find(|(volume, _)| *volume == path).map(|(_, at)| at)
-    }
-}
-
-fn document(path: &VolumePath, volume: &engine::Volume, mapping: Option<Mapping>) -> Volume {
+fn document(
+    path: &VolumePath,
+    volume: &engine::Volume,
+    snapshots: usize,
+    mapping: Option<Mapping>,
+) -> Volume {
     Volume {
         name: path.clone(),
         id: Uuid::from_bytes(volume.id()),
         size: Size::new(volume.len()),
         used: volume.used().map(Size::new),
         block_size: volume.block_size(),
+        snapshots: stdx::num::u32_of(snapshots),
         mapping,
-        state: match volume.is_beyond_redundancy() {
-            true => VolumeState::Inaccessible,
-            false => VolumeState::Online,
-        },
+        state: state_of(volume),
     }
 }
 
-impl View {
-    /// The volumes of pools that are not open, as hosts saw them last.
-    fn inaccessible_volumes(&self) -> Result<Vec<Volume>> {
-        let serving = self.serving()?;
-        let inaccessible = |(path, mapping): (&VolumePath, Mapping)| {
-            let def = self.state.current.subsystem(&mapping.subsystem)?;
-            let def = def.namespaces.get(&mapping.nsid)?;
-            let seen = self.state.seen.get(&mapping.subsystem, mapping.nsid, &def.backend)?;
-            Some(Volume {
-                name: path.clone(),
-                id: seen.uuid,
-                size: Size::new(seen.bytes),
-                used: None,
-                block_size: def.block_size,
-                mapping: Some(mapping),
-                state: VolumeState::Inaccessible,
-            })
-        };
-        let mappings = self.state.mappings();
-        let closed = mappings.filter(|(path, _)| serving.pools.pool(&path.pool).is_err());
-        Ok(closed.filter_map(inaccessible).collect())
+/// Whether what is read by it can be.
+pub(super) fn state_of(volume: &engine::Volume) -> VolumeState {
+    match volume.is_beyond_redundancy() {
+        true => VolumeState::Inaccessible,
+        false => VolumeState::Online,
     }
 }

@@ -10,10 +10,11 @@ use std::time::{Duration, SystemTime};
 use api::v1::Kind;
 use api::value::{LogPlace, Name};
 use engine::format::label::Label;
-use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
+use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus};
 use reactor::{Call, Handle};
 use uuid::Uuid;
 
+use super::held::Volumes;
 use super::made_of::{self, MadeOf, Member, Progress, seen};
 use super::told;
 use crate::lock::{Lock, is_at};
@@ -54,7 +55,7 @@ pub struct OpenPool {
     /// By index; `None` for a drive that is missing.
     paths: Mutex<Vec<Option<PathBuf>>>,
     places: Mutex<Vec<LogPlace>>,
-    volumes: Mutex<BTreeMap<Name, Volume>>,
+    volumes: Volumes,
     log_lost: bool,
     log_rebuilt: bool,
     term: u64,
@@ -72,7 +73,7 @@ fn stopped<E>(_: E) -> Error {
 struct Opened {
     name: String,
     id: [u8; 16],
-    volumes: Vec<(String, Volume)>,
+    volumes: Volumes,
     log_lost: bool,
     log_rebuilt: bool,
     term: u64,
@@ -80,11 +81,7 @@ struct Opened {
 
 async fn hold(pool: Pool) -> engine::Result<Opened> {
     let status = pool.status().await?;
-    let volumes = pool.volumes().into_iter().map(|name| {
-        let volume = pool.volume(&name)?;
-        Ok((name, volume))
-    });
-    let volumes = volumes.collect::<engine::Result<_>>()?;
+    let volumes = Volumes::of(&pool)?;
     let (log_lost, log_rebuilt) = (pool.has_lost_log(), pool.has_new_log());
     HELD.with_borrow_mut(|held| held.insert(Uuid::from_bytes(status.id), pool));
     let (name, id, term) = (status.name, status.id, status.log.durable_term);
@@ -158,15 +155,13 @@ impl OpenPool {
         media: Vec<Member>,
         (places, locks): (Vec<LogPlace>, Vec<Arc<Lock>>),
     ) -> Result<Self> {
-        let volumes = opened.volumes.into_iter();
-        let volumes = volumes.map(|(name, volume)| Ok((name_of(&name)?, volume)));
         Ok(Self {
             name: name_of(&opened.name)?,
             id: Uuid::from_bytes(opened.id),
             home,
             paths: Mutex::new(paths),
             places: Mutex::new(places),
-            volumes: Mutex::new(volumes.collect::<Result<_>>()?),
+            volumes: opened.volumes,
             log_lost: opened.log_lost,
             log_rebuilt: opened.log_rebuilt,
             term: opened.term,
@@ -461,28 +456,13 @@ impl OpenPool {
         true
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Name, Volume>> {
-        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Its volumes, by name.
-    pub fn volumes(&self) -> BTreeMap<Name, Volume> {
-        self.known().clone()
-    }
-
-    /// A volume.
-    ///
-    /// # Errors
-    /// `NotFound`.
-    pub fn volume(&self, name: &Name) -> Result<Volume> {
-        self.known().get(name).cloned().ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("there is no volume {}/{name}", self.name))
-                .help("`flashloom volume list` shows those there are")
-        })
+    /// Its volumes and their snapshots.
+    pub(super) const fn held(&self) -> &Volumes {
+        &self.volumes
     }
 
     /// Runs `work` on the pool's reactor.
-    fn call<T, F>(&self, work: impl FnOnce(Pool) -> F + Send + 'static) -> Result<T>
+    pub(super) fn call<T, F>(&self, work: impl FnOnce(Pool) -> F + Send + 'static) -> Result<T>
     where
         F: Future<Output = engine::Result<T>> + 'static,
         T: Send + 'static,
@@ -533,53 +513,6 @@ impl OpenPool {
             }
             pool.status().await.ok()
         })
-    }
-
-    /// Makes a volume.
-    ///
-    /// # Errors
-    /// `Conflict` for a name that is taken, `Invalid` for a size that cannot be, `Failed`.
-    pub fn create_volume(&self, name: &Name, bytes: u64, block_size: u32) -> Result<()> {
-        let id = *Uuid::new_v4().as_bytes();
-        let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size };
-        let volume = self.call(|pool| async move { pool.create_volume(spec).await })?;
-        self.known().insert(name.clone(), volume);
-        Ok(())
-    }
-
-    /// Deletes a volume.
-    ///
-    /// # Errors
-    /// `NotFound`, `Failed`.
-    pub fn delete_volume(&self, name: &Name) -> Result<()> {
-        self.volume(name)?;
-        let volume = name.to_string();
-        self.call(|pool| async move { pool.delete_volume(&volume).await })?;
-        self.known().remove(name);
-        Ok(())
-    }
-
-    /// Changes a volume's size.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid`, `Failed`.
-    pub fn resize_volume(&self, name: &Name, bytes: u64) -> Result<()> {
-        let volume = name.to_string();
-        self.call(move |pool| async move { pool.resize_volume(&volume, bytes).await })
-    }
-
-    /// Gives a volume another name.
-    ///
-    /// # Errors
-    /// `NotFound`, `Conflict`, `Failed`.
-    pub fn rename_volume(&self, name: &Name, to: &Name) -> Result<()> {
-        let volume = self.volume(name)?;
-        let (from, new) = (name.to_string(), to.to_string());
-        self.call(move |pool| async move { pool.rename_volume(&from, &new).await })?;
-        let mut known = self.known();
-        known.remove(name);
-        known.insert(to.clone(), volume);
-        Ok(())
     }
 
     /// Closes it to be moved to another node.

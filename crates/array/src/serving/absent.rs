@@ -77,10 +77,9 @@ impl Serving {
     }
 
     fn is_late(&self, def: &NamespaceDef, patient: bool) -> bool {
-        match &def.backend {
-            Backend::Volume(volume) => self.pools.is_unavailable(&volume.pool),
-            Backend::Drive { .. } | Backend::Passthrough { .. } => patient,
-            Backend::Memory { .. } => false,
+        match def.backend.pool() {
+            Some(pool) => self.pools.is_unavailable(pool),
+            None => is_drive(&def.backend) && patient,
         }
     }
 
@@ -139,7 +138,7 @@ impl Serving {
     pub fn attach(&mut self, pool: &Name, current: &Desired) -> Vec<Error> {
         let mut failed = Vec::new();
         for (place, def) in self.late(current) {
-            if !matches!(&def.backend, Backend::Volume(volume) if volume.pool == *pool) {
+            if def.backend.pool() != Some(pool) {
                 continue;
             }
             let media = Media::open(&def, self.reactors.len() > 1, None, None, &self.pools);
@@ -156,10 +155,7 @@ impl Serving {
         let mut failed = Vec::new();
         for ((nqn, nsid), media) in &mut self.media {
             let def = current.subsystem(nqn).and_then(|def| def.namespaces.get(nsid));
-            let backend = def.map(|def| &def.backend);
-            if !matches!(backend, Some(Backend::Volume(volume)) if volume.pool == *pool)
-                || media.is_absent()
-            {
+            if def.and_then(|def| def.backend.pool()) != Some(pool) || media.is_absent() {
                 continue;
             }
             let withdrawn = wire(nqn)

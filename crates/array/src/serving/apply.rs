@@ -57,17 +57,7 @@ pub(super) struct Lingering {
 impl Lingering {
     /// Whether a namespace of this definition would be kept in the same.
     fn is_kept_in(&self, def: &NamespaceDef) -> bool {
-        is_same_medium(&self.backend, &def.backend)
-    }
-}
-
-/// Whether what is written to `a` is in `b`. Memory is made anew for each namespace.
-pub(crate) fn is_same_medium(a: &Backend, b: &Backend) -> bool {
-    match (a, b) {
-        (Backend::Drive { path: a, .. }, Backend::Drive { path: b, .. })
-        | (Backend::Passthrough { path: a }, Backend::Passthrough { path: b }) => a == b,
-        (Backend::Volume(a), Backend::Volume(b)) => a == b,
-        _ => false,
+        self.backend.is_same_medium(&def.backend)
     }
 }
 
@@ -263,6 +253,7 @@ impl Serving {
             nsid: Some(nsid),
             uuid: Some(*uuid.as_bytes()),
             nguid: Some(identity::nguid(uuid)),
+            write_protected: matches!(def.backend, Backend::Snapshot(_)),
             reservations: media.is_durable().then(|| self.reservations.of(uuid)).transpose()?,
             ..NamespaceSpec::new(media.backend(), def.block_size)
         };

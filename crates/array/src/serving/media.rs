@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::v1::Kind;
 use api::value::{Backend as Kept, Size};
+use engine::Volume;
 use hardware::Generic;
 use media::Passthrough;
 use media::drive::OpenDrive;
@@ -76,17 +77,20 @@ impl Media {
                 Self::open_drive(path, asked, def.block_size, in_use)
             }
             Kept::Passthrough { path } => Self::open_generic(path, def.block_size, in_use, known),
-            Kept::Volume(path) => {
-                let volume = pools.volume(path)?;
-                if volume.block_size() != def.block_size {
-                    let what = format!("volume {path} has blocks of {} bytes", volume.block_size());
-                    return Err(Error::new(Kind::Invalid, what)
-                        .help("leave the block size out: a volume has its own"));
-                }
-                let bytes = volume.len();
-                Ok(Self { backend: Backend::Volume(volume), bytes, lock: None, generic: None })
-            }
+            Kept::Volume(path) => Self::of_volume(def, pools.volume(path)?),
+            Kept::Snapshot(path) => Self::of_volume(def, pools.snapshot(path)?.volume),
         }
+    }
+
+    fn of_volume(def: &NamespaceDef, volume: Volume) -> Result<Self> {
+        let has = volume.block_size();
+        if has != def.block_size {
+            let what = format!("{} has blocks of {has} bytes", def.backend);
+            return Err(Error::new(Kind::Invalid, what)
+                .help("leave the block size out: a volume has its own"));
+        }
+        let bytes = volume.len();
+        Ok(Self { backend: Backend::Volume(volume), bytes, lock: None, generic: None })
     }
 
     /// Opens the drive of a namespace that waited for it.
@@ -213,7 +217,7 @@ impl Media {
         match &def.backend {
             Kept::Memory { size } => Some(size.bytes()),
             Kept::Drive { size, .. } => size.map(|size| size.bytes()),
-            Kept::Passthrough { .. } | Kept::Volume(_) => None,
+            Kept::Passthrough { .. } | Kept::Volume(_) | Kept::Snapshot(_) => None,
         }
     }
 

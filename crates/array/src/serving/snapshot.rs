@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::value::{Address, Backend, Nqn};
+use api::value::{Address, Nqn};
 use uuid::Uuid;
 
 use super::media::Media;
@@ -94,7 +94,7 @@ impl Snapshot {
     }
 }
 
-/// The identity that a namespace is served with: a volume's own, whatever it is mapped as; while its pool is not
+/// The identity that a namespace is served with: a volume's or snapshot's own, whatever it is mapped as; while its pool is not
 /// open, what it was.
 pub(super) fn namespace_uuid(
     node: Uuid,
@@ -103,11 +103,9 @@ pub(super) fn namespace_uuid(
     pools: &Pools,
     seen: &Seen,
 ) -> Uuid {
-    let of_volume = || match &def.backend {
-        Backend::Volume(path) => {
-            pools.volume(path).ok().map(|volume| Uuid::from_bytes(volume.id()))
-        }
-        _ => None,
+    let of_volume = || {
+        let kept_in = pools.kept_in(&def.backend)?;
+        kept_in.ok().map(|volume| Uuid::from_bytes(volume.id()))
     };
     let before = || seen.get(nqn, nsid, &def.backend).map(|seen| seen.uuid);
     let derived = || identity::namespace(node, nqn, nsid, &def.backend);

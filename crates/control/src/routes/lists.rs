@@ -1,7 +1,7 @@
 //! Parts of lists: which of them, from which on, and how many.
 
 use api::v1::{JobState, Severity};
-use api::value::{Name, Nqn};
+use api::value::{Name, Nqn, VolumePath};
 use axum::Json;
 use axum::http::HeaderName;
 use serde::Deserialize;
@@ -41,6 +41,22 @@ pub struct VolumesAsked {
     pub pool: Option<Name>,
     /// Mapped in this subsystem.
     pub subsystem: Option<Nqn>,
+    /// How many to leave out at the beginning.
+    #[serde(default)]
+    pub offset: usize,
+    /// How many at most; all without it. The header `x-total-count` tells how many there are.
+    pub limit: Option<usize>,
+}
+
+/// Which snapshots.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SnapshotsAsked {
+    /// Of the volumes of this pool.
+    pub pool: Option<Name>,
+    /// Of this volume.
+    pub volume: Option<VolumePath>,
     /// How many to leave out at the beginning.
     #[serde(default)]
     pub offset: usize,

@@ -37,7 +37,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
 }
 
 /// Reads a volume's name in the path.
-fn volume_part(pool: &str, volume: &str) -> Answer<VolumePath> {
+pub fn volume_part(pool: &str, volume: &str) -> Answer<VolumePath> {
     Ok(VolumePath { pool: part(pool)?, volume: part(volume)? })
 }
 

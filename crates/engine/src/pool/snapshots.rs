@@ -38,6 +38,17 @@ pub struct SnapshotStatus {
     pub created: u64,
 }
 
+impl SnapshotStatus {
+    fn of(snapshot: &Object) -> Self {
+        Self {
+            name: snapshot.name.to_string(),
+            id: snapshot.id,
+            bytes: snapshot.bytes,
+            created: snapshot.created,
+        }
+    }
+}
+
 /// Snapshots that were taken: their records, and which versions they see.
 type Made = Vec<(Object, Taken)>;
 
@@ -190,13 +201,20 @@ impl Pool {
             };
             let mut all: Vec<&Object> = catalog.objects().filter(is_of).collect();
             all.sort_by_key(|snapshot| snapshot.parent_epoch);
-            let status = |snapshot: &Object| SnapshotStatus {
-                name: snapshot.name.to_string(),
-                id: snapshot.id,
-                bytes: snapshot.bytes,
-                created: snapshot.created,
-            };
-            Ok(all.into_iter().map(status).collect())
+            Ok(all.into_iter().map(SnapshotStatus::of).collect())
+        })
+    }
+
+    /// The snapshots of all volumes, each with the name of its volume; those of a volume, the oldest first.
+    #[must_use]
+    pub fn all_snapshots(&self) -> Vec<(String, SnapshotStatus)> {
+        self.0.common.superblock.catalog(|catalog| {
+            let is_snapshot = |object: &&Object| object.kind == catalog::Kind::Snapshot;
+            let mut all: Vec<_> = catalog.objects().filter(is_snapshot).collect();
+            all.sort_by_key(|snapshot| (snapshot.parent, snapshot.parent_epoch));
+            let of = |snapshot: &Object| Some(catalog.get(snapshot.parent?)?.name.to_string());
+            let each = |snapshot: &Object| Some((of(snapshot)?, SnapshotStatus::of(snapshot)));
+            all.into_iter().filter_map(each).collect()
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use api::v1::NewMapping;
 use api::v1::Raid;
 use api::value::{DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
 use clap::{Args, Subcommand, ValueEnum};
@@ -273,6 +274,30 @@ pub struct OfVolume {
     pub volume: VolumePath,
 }
 
+/// What a volume or a snapshot is to be mapped as.
+#[derive(Args, Clone, Debug)]
+pub struct MapArgs {
+    /// NQN of the subsystem.
+    #[arg(long, short = 'n', value_name = "NQN", value_parser = value::<Nqn>)]
+    pub subnqn: Nqn,
+    /// Its NSID there. [default: the lowest free one]
+    #[arg(long)]
+    pub nsid: Option<u32>,
+    /// Add the subsystem if need be, and let any host connect to it.
+    #[arg(long)]
+    pub allow_any_host: bool,
+    /// Add the subsystem if need be, and let this host connect to it.
+    #[arg(long, value_name = "NQN", value_parser = value::<Nqn>)]
+    pub allow_host: Vec<Nqn>,
+}
+
+impl From<MapArgs> for NewMapping {
+    fn from(args: MapArgs) -> Self {
+        let MapArgs { subnqn, nsid, allow_any_host, allow_host } = args;
+        Self { subsystem: subnqn, nsid, allow_any_host, hosts: allow_host }
+    }
+}
+
 /// What to do with volumes.
 #[derive(Debug, Subcommand)]
 pub enum VolumeVerb {
@@ -357,18 +382,8 @@ Examples:
     Map {
         #[command(flatten)]
         of: OfVolume,
-        /// NQN of the subsystem.
-        #[arg(long, short = 'n', value_name = "NQN", value_parser = value::<Nqn>)]
-        subnqn: Nqn,
-        /// Its NSID there. [default: the lowest free one]
-        #[arg(long)]
-        nsid: Option<u32>,
-        /// Add the subsystem if need be, and let any host connect to it.
-        #[arg(long)]
-        allow_any_host: bool,
-        /// Add the subsystem if need be, and let this host connect to it.
-        #[arg(long, value_name = "NQN", value_parser = value::<Nqn>)]
-        allow_host: Vec<Nqn>,
+        #[command(flatten)]
+        at: MapArgs,
     },
     /// Take a volume from the hosts; it keeps what it holds.
     #[command(after_long_help = "\

@@ -34,6 +34,7 @@ mod returns;
 mod rig;
 mod scrub;
 mod shelf;
+mod snapshots;
 mod space;
 mod spares;
 mod strangers;

@@ -1,0 +1,192 @@
+//! Volumes and snapshots as namespaces: mapped, and taken from the hosts again.
+
+use std::collections::btree_map::Entry;
+
+use api::v1::{Consent, Kind, Losses, Mapping, NewMapping, Snapshot, Volume};
+use api::value::{Backend, Name, Nqn, SnapshotPath, VolumePath};
+use uuid::Uuid;
+
+use super::Node;
+use super::manage::{check_unused, exists, no_subsystem};
+use super::owner::View;
+use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
+use crate::jobs::Task;
+use crate::state::State;
+use crate::{Error, Result};
+
+impl Node {
+    /// Maps a volume: hosts of the subsystem see it as a namespace. Adds the subsystem if it is not there
+    /// and the request says who may connect.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` when it is mapped or the NSID is taken, `Limit`.
+    pub fn map_volume(&self, path: &VolumePath, new: NewMapping) -> Result<Volume> {
+        self.map(Backend::Volume(path.clone()), new)?;
+        self.volume(path)
+    }
+
+    /// Maps a snapshot, likewise: hosts read the namespace, and cannot change it.
+    ///
+    /// # Errors
+    /// As of [`map_volume`](Self::map_volume).
+    pub fn map_snapshot(&self, path: &SnapshotPath, new: NewMapping) -> Result<Snapshot> {
+        self.map(Backend::Snapshot(path.clone()), new)?;
+        self.snapshot(path)
+    }
+
+    /// Takes a volume from the hosts. It keeps what it holds. Gives what is lost.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not mapped, `Conflict` for a loss that is not meant.
+    pub fn unmap_volume(&self, path: &VolumePath, consent: Consent) -> Result<Losses> {
+        self.unmap(&Backend::Volume(path.clone()), consent)
+    }
+
+    /// Takes a snapshot from the hosts, likewise.
+    ///
+    /// # Errors
+    /// As of [`unmap_volume`](Self::unmap_volume).
+    pub fn unmap_snapshot(&self, path: &SnapshotPath, consent: Consent) -> Result<Losses> {
+        self.unmap(&Backend::Snapshot(path.clone()), consent)
+    }
+
+    fn map(&self, backend: Backend, new: NewMapping) -> Result<()> {
+        if let Some(nsid) = new.nsid {
+            desired::check_nsid(nsid)?;
+        }
+        desired::check_subsystem_nqn(&new.subsystem)?;
+        // Nobody deletes or renames it meanwhile.
+        let turn = backend.pool().map(|pool| self.turn(pool, &Task::default()));
+        let _turn = turn.transpose()?;
+        let kept_in = self.view().serving()?.pools.kept_in(&backend).transpose()?;
+        let Some(volume) = kept_in else { return Ok(()) };
+        let (block_size, uuid) = (volume.block_size(), Uuid::from_bytes(volume.id()));
+        let (nqn, subsystem) = (new.subsystem.clone(), new.subsystem.clone());
+        let what = title(&backend);
+        self.change(
+            |nsid| format!("{what} mapped as namespace {nsid} of {nqn}"),
+            move |wanted| {
+                check_unused(wanted, &backend)?;
+                let def = found_or_added(wanted, &new)?;
+                let nsid = match new.nsid {
+                    Some(nsid) if def.namespaces.contains_key(&nsid) => {
+                        return Err(exists(format!("namespace {nsid} of {subsystem}"))
+                            .help("leave the NSID out to get the lowest free one"));
+                    }
+                    Some(nsid) => nsid,
+                    None => desired::free_nsid(&def.namespaces)?,
+                };
+                let def_of = NamespaceDef { backend, block_size, uuid: Some(uuid) };
+                def.namespaces.insert(nsid, def_of);
+                Ok(nsid)
+            },
+        )?;
+        Ok(())
+    }
+
+    fn unmap(&self, backend: &Backend, consent: Consent) -> Result<Losses> {
+        let what = title(backend);
+        let at = self.view().state.mapping(backend).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("{what} is not mapped"))
+                .help(format!("`flashloom {} list` shows what is", backend.kind()))
+        })?;
+        self.change_meant(consent, format!("{what} unmapped"), move |wanted| {
+            let def = wanted.subsystems.get_mut(&at.subsystem);
+            let def = def.ok_or_else(|| no_subsystem(&at.subsystem))?;
+            def.namespaces.remove(&at.nsid);
+            Ok(())
+        })
+    }
+}
+
+/// A volume or a snapshot, for people: `volume fast/db`.
+fn title(backend: &Backend) -> String {
+    backend.to_string().replacen(':', " ", 1)
+}
+
+/// The subsystem that a volume is to be mapped in.
+fn found_or_added<'d>(wanted: &'d mut Desired, new: &NewMapping) -> Result<&'d mut SubsystemDef> {
+    let may_add = new.allow_any_host || !new.hosts.is_empty();
+    match wanted.subsystems.entry(new.subsystem.clone()) {
+        Entry::Occupied(entry) => Ok(entry.into_mut()),
+        Entry::Vacant(entry) if may_add => Ok(entry.insert(SubsystemDef {
+            allow_any_host: new.allow_any_host,
+            hosts: new.hosts.iter().cloned().collect(),
+            ..SubsystemDef::default()
+        })),
+        Entry::Vacant(entry) => Err(no_subsystem(entry.key())
+            .help("say who may connect to have it added: --allow-host NQN or --allow-any-host")),
+    }
+}
+
+/// The refusal of what cannot be done to a volume or a snapshot while hosts have it.
+fn is_mapped(backend: &Backend, at: &Mapping) -> Error {
+    let what = title(backend);
+    let command = what.replacen(' ', " unmap ", 1);
+    Error::new(Kind::Conflict, format!("{what} is namespace {} of {}", at.nsid, at.subsystem))
+        .help(format!("`flashloom {command}` first"))
+}
+
+impl State {
+    /// What volumes and snapshots are mapped as.
+    pub(super) fn mappings(&self) -> impl Iterator<Item = (&Backend, Mapping)> {
+        let all = self.current.subsystems.iter();
+        all.flat_map(|(nqn, def): (&Nqn, &SubsystemDef)| {
+            let of_pools = def.namespaces.iter().filter(|(_, def)| def.backend.pool().is_some());
+            of_pools.map(move |(nsid, def)| {
+                (&def.backend, Mapping { subsystem: nqn.clone(), nsid: *nsid })
+            })
+        })
+    }
+
+    /// What a volume or a snapshot is mapped as, if it is.
+    pub(super) fn mapping(&self, of: &Backend) -> Option<Mapping> {
+        self.mappings().find(|(backend, _)| *backend == of).map(|(_, at)| at)
+    }
+
+    /// Refuses what cannot be done to a volume or a snapshot while hosts have it.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub(super) fn check_not_mapped(&self, backend: &Backend) -> Result<()> {
+        self.mapping(backend).map_or(Ok(()), |at| Err(is_mapped(backend, &at)))
+    }
+
+    /// Refuses what cannot be done to a pool while hosts have a volume or a snapshot of it.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub(super) fn check_unmapped(&self, pool: &Name) -> Result<()> {
+        match self.mappings().find(|(backend, _)| backend.pool() == Some(pool)) {
+            Some((backend, at)) => Err(is_mapped(backend, &at)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What hosts saw of what is of a pool that is not open.
+pub(super) struct SeenClosed {
+    pub backend: Backend,
+    pub id: Uuid,
+    pub bytes: u64,
+    pub block_size: u32,
+    pub mapping: Mapping,
+}
+
+impl View {
+    /// What is mapped of pools that are not open, as hosts saw it last.
+    pub(super) fn seen_closed(&self) -> Result<impl Iterator<Item = SeenClosed>> {
+        let serving = self.serving()?;
+        let seen = |(backend, mapping): (&Backend, Mapping)| {
+            let def = self.state.current.subsystem(&mapping.subsystem)?;
+            let block_size = def.namespaces.get(&mapping.nsid)?.block_size;
+            let seen = self.state.seen.get(&mapping.subsystem, mapping.nsid, backend)?;
+            let (id, bytes) = (seen.uuid, seen.bytes);
+            Some(SeenClosed { backend: backend.clone(), id, bytes, block_size, mapping })
+        };
+        let is_closed =
+            |of: &Backend| of.pool().is_some_and(|pool| serving.pools.pool(pool).is_err());
+        let closed = self.state.mappings().filter(move |(backend, _)| is_closed(backend));
+        Ok(closed.filter_map(seen))
+    }
+}

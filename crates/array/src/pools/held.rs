@@ -1,0 +1,61 @@
+//! The volumes of an open pool and their snapshots: found without asking the pool's reactor.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::value::Name;
+use engine::{Pool, Volume};
+
+/// A snapshot of a volume.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Its name among those of its volume.
+    pub name: Name,
+    /// When it was taken, in seconds since 1970.
+    pub created: u64,
+    /// What it is read by.
+    pub volume: Volume,
+}
+
+/// A volume and its snapshots, the oldest first.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub volume: Volume,
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// The volumes of a pool, by name.
+#[derive(Debug, Default)]
+pub(super) struct Volumes(Mutex<BTreeMap<Name, Held>>);
+
+impl Volumes {
+    /// Those that a pool has, on its reactor.
+    pub(super) fn of(pool: &Pool) -> engine::Result<Self> {
+        let mut volumes = BTreeMap::new();
+        for name in pool.volumes() {
+            let held = Held { volume: pool.volume(&name)?, snapshots: Vec::new() };
+            volumes.insert(checked(&name)?, held);
+        }
+        for (volume, status) in pool.all_snapshots() {
+            let snapshot = Snapshot {
+                name: checked(&status.name)?,
+                created: status.created,
+                volume: pool.snapshot(&volume, &status.name)?,
+            };
+            if let Some(held) = volumes.get_mut(&checked(&volume)?) {
+                held.snapshots.push(snapshot);
+            }
+        }
+        Ok(Self(Mutex::new(volumes)))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Held>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name that the pool keeps; the engine takes no others than the API does.
+fn checked(name: &str) -> engine::Result<Name> {
+    let parsed = name.parse::<Name>();
+    parsed.map_err(|refused| engine::Error::new(engine::Kind::Invalid, refused.to_string()))
+}

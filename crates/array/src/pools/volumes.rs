@@ -1,0 +1,164 @@
+//! What is asked of the volumes of an open pool, and of their snapshots.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use api::v1::Kind;
+use api::value::Name;
+use engine::{SnapshotSpec, Volume, VolumeSpec};
+use uuid::Uuid;
+
+use super::held::{Held, Snapshot};
+use super::open::OpenPool;
+use crate::{Error, Result};
+
+impl OpenPool {
+    /// Its volumes by name, with how many snapshots each has.
+    pub fn volumes(&self) -> Vec<(Name, Volume, usize)> {
+        let held = self.held().lock();
+        let each = |(name, held): (&Name, &Held)| {
+            (name.clone(), held.volume.clone(), held.snapshots.len())
+        };
+        held.iter().map(each).collect()
+    }
+
+    /// A volume.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn volume(&self, name: &Name) -> Result<Volume> {
+        let held = self.held().lock();
+        held.get(name).map(|held| held.volume.clone()).ok_or_else(|| self.no_volume(name))
+    }
+
+    /// The snapshots of all volumes, by the name of the volume, the oldest first.
+    pub fn all_snapshots(&self) -> Vec<(Name, Snapshot)> {
+        let held = self.held().lock();
+        let of = |(name, held): (&Name, &Held)| {
+            let each = held.snapshots.iter().cloned();
+            each.map(|snapshot| (name.clone(), snapshot)).collect::<Vec<_>>()
+        };
+        held.iter().flat_map(of).collect()
+    }
+
+    /// How many snapshots a volume has.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn snapshots_of(&self, volume: &Name) -> Result<usize> {
+        let held = self.held().lock();
+        held.get(volume).map(|held| held.snapshots.len()).ok_or_else(|| self.no_volume(volume))
+    }
+
+    /// A snapshot.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn snapshot(&self, volume: &Name, name: &Name) -> Result<Snapshot> {
+        let held = self.held().lock();
+        let of = held.get(volume).ok_or_else(|| self.no_volume(volume))?;
+        let found = of.snapshots.iter().find(|snapshot| snapshot.name == *name);
+        found.cloned().ok_or_else(|| {
+            let what = format!("there is no snapshot {}/{volume}@{name}", self.name());
+            Error::new(Kind::NotFound, what).help(format!(
+                "`flashloom snapshot list {}/{volume}` shows those there are",
+                self.name()
+            ))
+        })
+    }
+
+    fn no_volume(&self, name: &Name) -> Error {
+        Error::new(Kind::NotFound, format!("there is no volume {}/{name}", self.name()))
+            .help("`flashloom volume list` shows those there are")
+    }
+
+    /// Makes a volume.
+    ///
+    /// # Errors
+    /// `Conflict` for a name that is taken, `Invalid` for a size that cannot be, `Failed`.
+    pub fn create_volume(&self, name: &Name, bytes: u64, block_size: u32) -> Result<()> {
+        let id = *Uuid::new_v4().as_bytes();
+        let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size };
+        let volume = self.call(|pool| async move { pool.create_volume(spec).await })?;
+        self.held().lock().insert(name.clone(), Held { volume, snapshots: Vec::new() });
+        Ok(())
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` while it has snapshots, `Failed`.
+    pub fn delete_volume(&self, name: &Name) -> Result<()> {
+        self.volume(name)?;
+        let volume = name.to_string();
+        self.call(|pool| async move { pool.delete_volume(&volume).await })?;
+        self.held().lock().remove(name);
+        Ok(())
+    }
+
+    /// Changes a volume's size.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid`, `Failed`.
+    pub fn resize_volume(&self, name: &Name, bytes: u64) -> Result<()> {
+        let volume = name.to_string();
+        self.call(move |pool| async move { pool.resize_volume(&volume, bytes).await })
+    }
+
+    /// Gives a volume another name.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict`, `Failed`.
+    pub fn rename_volume(&self, name: &Name, to: &Name) -> Result<()> {
+        self.volume(name)?;
+        let (from, new) = (name.to_string(), to.to_string());
+        self.call(move |pool| async move { pool.rename_volume(&from, &new).await })?;
+        let mut held = self.held().lock();
+        if let Some(renamed) = held.remove(name) {
+            held.insert(to.clone(), renamed);
+        }
+        Ok(())
+    }
+
+    /// Takes a snapshot of each of some volumes, all at one instant: by volume, its name.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` for a name that is taken, `Limit` when there are too many, `Failed`.
+    pub fn take_snapshots(&self, names: &BTreeMap<Name, Name>) -> Result<()> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let created = since.map_or(0, |since| since.as_secs());
+        let spec = |(volume, name): (&Name, &Name)| SnapshotSpec {
+            volume: volume.to_string(),
+            name: name.to_string(),
+            id: *Uuid::new_v4().as_bytes(),
+            created,
+        };
+        let specs: Vec<_> = names.iter().map(spec).collect();
+        let taken = self.call(move |pool| async move {
+            pool.take_snapshots(specs.clone()).await?;
+            let each = specs.iter().map(|spec| pool.snapshot(&spec.volume, &spec.name));
+            each.collect::<engine::Result<Vec<_>>>()
+        })?;
+        let mut held = self.held().lock();
+        for ((of, name), volume) in names.iter().zip(taken) {
+            if let Some(held) = held.get_mut(of) {
+                held.snapshots.push(Snapshot { name: name.clone(), created, volume });
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a snapshot.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed`.
+    pub fn delete_snapshot(&self, volume: &Name, name: &Name) -> Result<()> {
+        self.snapshot(volume, name)?;
+        let (of, snapshot) = (volume.to_string(), name.to_string());
+        self.call(|pool| async move { pool.delete_snapshot(&of, &snapshot).await })?;
+        if let Some(held) = self.held().lock().get_mut(volume) {
+            held.snapshots.retain(|snapshot| snapshot.name != *name);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Requests about snapshots.
+
+use api::v1::{Consent, Losses, NewMapping, NewSnapshots, Snapshot};
+use api::value::{Name, SnapshotPath, VolumePath};
+
+use super::pools::volume;
+use super::{Client, Result};
+
+fn snapshot(path: &SnapshotPath, rest: &str) -> String {
+    volume(&path.volume, &format!("/snapshots/{}{rest}", path.snapshot))
+}
+
+impl Client {
+    /// All snapshots.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        self.get("/v1/snapshots").await
+    }
+
+    /// The snapshots of the volumes of a pool.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn snapshots_in(&self, pool: &Name) -> Result<Vec<Snapshot>> {
+        self.get(&format!("/v1/snapshots?pool={pool}")).await
+    }
+
+    /// The snapshots of a volume, the oldest first.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn snapshots_of(&self, volume: &VolumePath) -> Result<Vec<Snapshot>> {
+        self.get(&format!("/v1/snapshots?volume={volume}")).await
+    }
+
+    /// One snapshot.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn snapshot(&self, path: &SnapshotPath) -> Result<Snapshot> {
+        self.get(&snapshot(path, "")).await
+    }
+
+    /// Takes snapshots, all at one instant.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn take_snapshots(&self, new: &NewSnapshots) -> Result<Vec<Snapshot>> {
+        self.post("/v1/snapshots", new).await
+    }
+
+    /// Deletes a snapshot.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn delete_snapshot(&self, path: &SnapshotPath, consent: Consent) -> Result<Losses> {
+        self.remove(&snapshot(path, ""), consent).await
+    }
+
+    /// Maps a snapshot as a namespace that cannot be changed.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn map_snapshot(&self, path: &SnapshotPath, new: &NewMapping) -> Result<Snapshot> {
+        self.post(&snapshot(path, "/mapping"), new).await
+    }
+
+    /// Takes a snapshot from the hosts.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn unmap_snapshot(&self, path: &SnapshotPath, consent: Consent) -> Result<Losses> {
+        self.remove(&snapshot(path, "/mapping"), consent).await
+    }
+}

@@ -1,0 +1,123 @@
+//! The paths of snapshots.
+
+use std::sync::Arc;
+
+use api::v1::{Consent, Losses, NewMapping, NewSnapshots, Problem, Snapshot};
+use api::value::{Name, SnapshotPath};
+use array::node::Node;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::lists::{List, SnapshotsAsked, part_of};
+use super::pools::volume_part;
+use super::{Shared, part, removed};
+use crate::extract::{Answer, Document, Path, Query, blocking};
+
+/// All paths of snapshots.
+pub fn api() -> OpenApiRouter<Arc<Node>> {
+    OpenApiRouter::new()
+        .routes(routes!(list_snapshots, take_snapshots))
+        .routes(routes!(show_snapshot, delete_snapshot))
+        .routes(routes!(map_snapshot, unmap_snapshot))
+}
+
+/// Reads a snapshot's name in the path.
+fn snapshot_part(pool: &str, volume: &str, snapshot: &str) -> Answer<SnapshotPath> {
+    Ok(SnapshotPath { volume: volume_part(pool, volume)?, snapshot: part(snapshot)? })
+}
+
+/// The snapshots of all volumes, or of some; those of a volume, the oldest first.
+#[utoipa::path(
+    get, path = "/v1/snapshots", tag = "snapshot", params(SnapshotsAsked),
+    responses((status = 200, body = Vec<Snapshot>))
+)]
+async fn list_snapshots(
+    State(node): Shared,
+    Query(asked): Query<SnapshotsAsked>,
+) -> Answer<List<Snapshot>> {
+    let SnapshotsAsked { pool, volume, offset, limit } = asked;
+    let mut all = blocking(move || node.snapshots()).await?;
+    let is_of = |snapshot: &Snapshot| {
+        let of = &snapshot.name.volume;
+        pool.as_ref().is_none_or(|pool| of.pool == *pool)
+            && volume.as_ref().is_none_or(|volume| of == volume)
+    };
+    all.retain(is_of);
+    Ok(part_of(all, offset, limit))
+}
+
+/// Takes snapshots of volumes of a pool, all at one instant. Copies nothing; hosts notice nothing.
+#[utoipa::path(
+    post, path = "/v1/snapshots", tag = "snapshot", request_body = NewSnapshots,
+    responses((status = 201, body = Vec<Snapshot>), (status = "4XX", body = Problem))
+)]
+async fn take_snapshots(
+    State(node): Shared,
+    Document(new): Document<NewSnapshots>,
+) -> Answer<(StatusCode, Json<Vec<Snapshot>>)> {
+    let taken = blocking(move || node.take_snapshots(&new)).await?;
+    Ok((StatusCode::CREATED, Json(taken)))
+}
+
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}/volumes/{volume}/snapshots/{snapshot}", tag = "snapshot",
+    params(("pool" = Name, Path), ("volume" = Name, Path), ("snapshot" = Name, Path)),
+    responses((status = 200, body = Snapshot), (status = 404, body = Problem))
+)]
+async fn show_snapshot(
+    State(node): Shared,
+    Path((pool, volume, snapshot)): Path<(String, String, String)>,
+) -> Answer<Json<Snapshot>> {
+    let path = snapshot_part(&pool, &volume, &snapshot)?;
+    blocking(move || node.snapshot(&path)).await.map(Json)
+}
+
+/// Deletes a snapshot. The space of what it alone had comes back behind that.
+#[utoipa::path(
+    delete, path = "/v1/pools/{pool}/volumes/{volume}/snapshots/{snapshot}", tag = "snapshot",
+    params(("pool" = Name, Path), ("volume" = Name, Path), ("snapshot" = Name, Path), Consent),
+    responses((status = 204), (status = 200, body = Losses), (status = "4XX", body = Problem))
+)]
+async fn delete_snapshot(
+    State(node): Shared,
+    Path((pool, volume, snapshot)): Path<(String, String, String)>,
+    Query(consent): Query<Consent>,
+) -> Answer<Response> {
+    let path = snapshot_part(&pool, &volume, &snapshot)?;
+    removed(node, consent, move |node| node.delete_snapshot(&path, consent)).await
+}
+
+/// Maps a snapshot: hosts read the namespace, and cannot change it.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/volumes/{volume}/snapshots/{snapshot}/mapping", tag = "snapshot",
+    params(("pool" = Name, Path), ("volume" = Name, Path), ("snapshot" = Name, Path)),
+    request_body = NewMapping,
+    responses((status = 201, body = Snapshot), (status = "4XX", body = Problem))
+)]
+async fn map_snapshot(
+    State(node): Shared,
+    Path((pool, volume, snapshot)): Path<(String, String, String)>,
+    Document(new): Document<NewMapping>,
+) -> Answer<(StatusCode, Json<Snapshot>)> {
+    let path = snapshot_part(&pool, &volume, &snapshot)?;
+    let mapped = blocking(move || node.map_snapshot(&path, new)).await?;
+    Ok((StatusCode::CREATED, Json(mapped)))
+}
+
+#[utoipa::path(
+    delete, path = "/v1/pools/{pool}/volumes/{volume}/snapshots/{snapshot}/mapping", tag = "snapshot",
+    params(("pool" = Name, Path), ("volume" = Name, Path), ("snapshot" = Name, Path), Consent),
+    responses((status = 204), (status = 200, body = Losses), (status = "4XX", body = Problem))
+)]
+async fn unmap_snapshot(
+    State(node): Shared,
+    Path((pool, volume, snapshot)): Path<(String, String, String)>,
+    Query(consent): Query<Consent>,
+) -> Answer<Response> {
+    let path = snapshot_part(&pool, &volume, &snapshot)?;
+    removed(node, consent, move |node| node.unmap_snapshot(&path, consent)).await
+}

@@ -43,6 +43,7 @@ scenarios! {
     reservations_kept
     reset
     restart
+    snapshots
     trim
     verify
 }

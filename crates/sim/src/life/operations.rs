@@ -176,6 +176,10 @@ impl Life {
     /// A read said that something of it is lost: then each of its blocks is there, or lost.
     async fn lost(&self, v: &Target, read: &Begun, what: &str, patience: Option<Duration>) {
         self.count(|c| c.lost += 1);
+        // Nothing is said of what was deleted beside the read.
+        if self.run.model.borrow().is_gone(v.serial) {
+            return self.run.model.borrow_mut().fail_read(read);
+        }
         let blocks = read.blocks();
         if blocks.end - blocks.start == 1 {
             let seen = self.run.model.borrow_mut().end_read(read, &[Found::Lost]);

@@ -257,5 +257,16 @@ pub(crate) const COUNT_PAGES: usize = 1024;
 /// is gone through as often as that.
 pub(crate) const COUNT_KEYS: usize = 32 << 10;
 
+/// Extents that are told at once of what changed between snapshots, at most: 1.5 MiB of them.
+pub(crate) const CHANGES_MOST: usize = 64 << 10;
+
+/// Extents, as few as are asked for within these bounds, and steps of the map with which a shard looks for them in one
+/// go: each step reads a page of it at most.
+pub(crate) const CHANGES_EXTENTS: RangeInclusive<usize> = 64..=1024;
+pub(crate) const CHANGES_STEPS: usize = 4096;
+
+/// How often shards are asked so for one call: what that does not find is the next call's.
+pub(crate) const CHANGES_ROUNDS: usize = 16;
+
 /// Blocks copied with their contents at once: those in the log, and those just moved.
 pub const COPY_CONTENTS_BLOCKS: u64 = 64;

@@ -3,6 +3,7 @@
 mod add;
 mod assemble;
 mod breakdown;
+mod changes;
 mod copies;
 mod create;
 mod discard;
@@ -40,6 +41,7 @@ use crate::shard_handle::ShardHandle;
 use crate::volume;
 
 pub use breakdown::{Breakdown, PoolPlan};
+pub use changes::{ChangedExtent, Changes};
 pub(crate) use create::device;
 pub use discard::Discards;
 pub(crate) use identity::ring;

@@ -53,7 +53,7 @@ use destage::Destage;
 use discard::Discard;
 use events::Event;
 use front::Front;
-pub use front::{CopyRange, Plan, Taken, Writing};
+pub use front::{Change, Compared, CopyRange, Looked, Plan, Taken, Writing};
 use keeper::MapKeeper;
 use rebuild::Rebuild;
 use reclaim::Reclaim;

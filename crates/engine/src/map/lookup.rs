@@ -19,7 +19,7 @@ use stdx::num::low32;
 const PROBES: Flat = 32;
 
 /// Steps of a scan before others on the core have their turn.
-const SCAN_TURN: usize = 64;
+pub(super) const SCAN_TURN: usize = 64;
 
 /// A page that was read for this lookup, whether or not the cache still has it.
 pub(super) struct Held {
@@ -82,7 +82,7 @@ pub(super) enum Filters {
     PassedBy,
 }
 
-fn step_by(
+pub(super) fn step_by(
     filters: Filters,
     state: &mut State,
     held: &[Held],

@@ -21,6 +21,7 @@
 
 mod bits;
 mod cache;
+mod changes;
 mod check;
 mod count;
 mod extents;

@@ -14,6 +14,7 @@ use crate::volume::Volume;
 mod at_once;
 mod beyond;
 mod catalogs;
+mod changes;
 mod copies;
 mod crossing;
 mod discards;

@@ -2,6 +2,7 @@
 
 mod admit;
 mod bytes;
+mod changes;
 mod copy;
 mod plan;
 mod read;
@@ -19,6 +20,7 @@ use super::count::Counting;
 use super::destage::Destage;
 use super::search::SpaceSearch;
 use crate::partial::Locks;
+pub use changes::{Change, Compared, Looked};
 pub use copy::CopyRange;
 pub use plan::Plan;
 pub use snapshot::Taken;

@@ -1,5 +1,7 @@
 //! Random histories against a plain ordered map of all versions, with every location accounted for.
 
+mod changes;
+
 use super::encodings::some;
 use super::*;
 use crate::map::check::News;
@@ -449,6 +451,7 @@ impl Bench {
         for as_of in snapshots.chain([Version::LAST]) {
             self.lookup_as_of(view, as_of, first, count);
         }
+        self.compare(view, first, count);
     }
 
     fn lookup_as_of(&self, view: u32, as_of: Version, first: u64, count: u32) {

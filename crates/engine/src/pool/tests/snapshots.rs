@@ -11,18 +11,18 @@ fn named(volume: &str, name: &str) -> SnapshotSpec {
     SnapshotSpec { volume: volume.into(), name: name.into(), id: [9; 16], created: 1_700_000_000 }
 }
 
-async fn take(pool: &Pool, name: &str) {
+pub(super) async fn take(pool: &Pool, name: &str) {
     pool.take_snapshots(vec![named("db", name)]).await.unwrap();
 }
 
 /// Contents that a version alone decides: copies have them elsewhere.
-async fn put(v: &Volume, model: &mut Model, first: u64, count: u64, version: u64) {
+pub(super) async fn put(v: &Volume, model: &mut Model, first: u64, count: u64, version: u64) {
     let data: Vec<u8> = (0..count).flat_map(|n| block(0, version + n)).collect();
     v.write(first * B, &data).await.unwrap();
     (0..count).for_each(|n| _ = model.insert(first + n, version + n));
 }
 
-async fn trim(v: &Volume, model: &mut Model, first: u64, count: u64) {
+pub(super) async fn trim(v: &Volume, model: &mut Model, first: u64, count: u64) {
     v.deallocate(first * B, count * B).await.unwrap();
     (first..first + count).for_each(|at| _ = model.remove(&at));
 }
@@ -41,12 +41,12 @@ async fn check(v: &Volume, model: &Model) {
     }
 }
 
-async fn live(pool: &Pool) -> u64 {
+pub(super) async fn live(pool: &Pool) -> u64 {
     pool.audit_space().await.unwrap().live
 }
 
 /// Nothing on the drives of a pool contradicts anything else.
-async fn check_drives(drives: &[Arc<Drive>], log: &LogSpec) {
+pub(super) async fn check_drives(drives: &[Arc<Drive>], log: &LogSpec) {
     let given = |(n, drive): (usize, &Arc<Drive>)| Given {
         name: format!("drive {n}"),
         drive: Ok(Arc::clone(drive)),
@@ -63,7 +63,7 @@ async fn check_drives(drives: &[Arc<Drive>], log: &LogSpec) {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-async fn made(shards: u16) -> (Vec<Arc<Drive>>, LogSpec, Pool, Volume) {
+pub(super) async fn made(shards: u16) -> (Vec<Arc<Drive>>, LogSpec, Pool, Volume) {
     let (drives, log) = (drives(6, 64 * MIB), LogSpec::Bbu(vec![pmem(8 * MIB)]));
     let (shards, au_bytes) = (Some(shards), Some(MIB));
     let spec = PoolSpec { shards, au_bytes, ..spec(&drives, log.clone()) };
@@ -209,7 +209,7 @@ fn old_versions_that_are_moved_are_found() {
 }
 
 /// Moves all that lives, and gives back where it was.
-async fn empty_all(pool: &Pool) {
+pub(super) async fn empty_all(pool: &Pool) {
     let empty = |shard: std::rc::Rc<crate::shard::Shard>| async move {
         shard.destage.run_to_head().await?;
         let all: Vec<_> = shard

@@ -80,7 +80,7 @@ impl Front {
     }
 
     /// Waits until the map has all that a snapshot sees.
-    async fn carry(&self, view: View, sees: Version) -> Result<()> {
+    pub(super) async fn carry(&self, view: View, sees: Version) -> Result<()> {
         loop {
             let tail = self.base.log.tail();
             self.cuts.settle(tail);

@@ -1,0 +1,184 @@
+//! What changed of a volume between two of its snapshots: for whoever keeps a copy of the older one elsewhere.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use reactor::join_all;
+
+use super::Pool;
+use super::volumes::invalid;
+use crate::error::Result;
+use crate::limits::{CHANGES_EXTENTS, CHANGES_MOST, CHANGES_ROUNDS};
+use crate::shard::{Change, Compared, Looked, Shard};
+use crate::volume::state::BLOCK_BYTES;
+
+/// What changed between two snapshots, as far as it was looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// In order; none goes on where the one before ends, but for whether it has data.
+    pub extents: Vec<ChangedExtent>,
+    /// The offset in bytes to go on from; `None` when the end was reached.
+    pub next: Option<u64>,
+}
+
+/// A part of a volume that changed: whole blocks of 4096 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedExtent {
+    /// In bytes.
+    pub offset: u64,
+    /// In bytes.
+    pub bytes: u64,
+    /// It was written. If not, it was given back, and reads as zeroes.
+    pub has_data: bool,
+}
+
+/// How far a shard was asked, and what it said that is not told yet.
+#[derive(Default)]
+struct Asked {
+    until: u64,
+    found: VecDeque<Change>,
+}
+
+/// What shards say, put in order.
+struct Gathered {
+    shards: Vec<Asked>,
+    /// Blocks of the volume.
+    end: u64,
+    /// What was gathered; one more than is to be told shows that the last one has ended.
+    changes: Vec<Change>,
+    most: usize,
+}
+
+impl Gathered {
+    /// Shards to be asked for more.
+    fn wanting(&self) -> Vec<usize> {
+        let wants = |asked: &Asked| asked.found.is_empty() && asked.until < self.end;
+        (0..self.shards.len()).filter(|n| wants(&self.shards[*n])).collect()
+    }
+
+    fn is_done(&self) -> bool {
+        let is_all = |asked: &Asked| asked.found.is_empty() && asked.until >= self.end;
+        self.changes.len() > self.most || self.shards.iter().all(is_all)
+    }
+
+    /// Up to where all shards were asked.
+    fn until(&self) -> u64 {
+        self.shards.iter().map(|asked| asked.until).min().unwrap_or(self.end)
+    }
+
+    /// Takes what is known to come first. A block has one shard, so that no two say something of the same.
+    fn take(&mut self) {
+        let until = self.until();
+        while self.changes.len() <= self.most {
+            let first = |asked: &&mut Asked| asked.found.front().map_or(until, |next| next.first);
+            let Some(asked) = self.shards.iter_mut().min_by_key(first) else { return };
+            let Some(next) = asked.found.pop_front_if(|next| next.first < until) else { return };
+            if !self.changes.last_mut().is_some_and(|last| last.join(&next)) {
+                self.changes.push(next);
+            }
+        }
+    }
+
+    fn into_changes(mut self) -> Changes {
+        let beyond = self.changes.get(self.most).map(|change| change.first);
+        self.changes.truncate(self.most);
+        // The last may go on behind where another shard was asked up to.
+        let told = self.changes.last().map_or(0, Change::end);
+        let next = beyond.unwrap_or_else(|| self.until().max(told));
+        let extent = |change: &Change| ChangedExtent {
+            offset: change.first * BLOCK_BYTES,
+            bytes: change.count * BLOCK_BYTES,
+            has_data: change.has_data,
+        };
+        Changes {
+            extents: self.changes.iter().map(extent).collect(),
+            next: (next < self.end).then_some(next * BLOCK_BYTES),
+        }
+    }
+}
+
+impl Pool {
+    /// What was written to a volume, or given back, between two of its snapshots, of which `from` is the older: whoever
+    /// has its contents has those of `to` by reading these extents there. Without `from`, all that has data in `to`.
+    ///
+    /// What did not change is not told, wherever the pool moved it meanwhile; what was written with the same contents is.
+    /// What was given back is told where `from` had data. Where `to` is larger, what is beyond `from` is told where it has
+    /// data; where it is smaller, what is beyond it is not. What was lost is told where it was written since: reading it
+    /// fails.
+    ///
+    /// It is looked for from the block on that has the byte `start`, and at most so many extents are told (at least 1, at
+    /// most 65,536). A call looks through a bounded part of the volume: there may be few extents, or none, and more
+    /// behind [`next`](Changes::next), where one that a call ends with may go on.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` when `from` is not older than `to`; `Busy` while nothing leaves the log, for want of space or
+    /// of drives; `Gone` when the pool was closed or one of the snapshots deleted meanwhile; `Corrupt` when what says where
+    /// blocks are is damaged, `Failed` when too many drives failed.
+    pub async fn changes(
+        &self,
+        volume: &str,
+        from: Option<&str>,
+        to: &str,
+        start: u64,
+        most: usize,
+    ) -> Result<Changes> {
+        let newer = self.snapshot(volume, to)?;
+        let older = from.map(|from| self.snapshot(volume, from)).transpose()?;
+        let compared = {
+            let sees = newer.state.sees.unwrap_or_default();
+            let of = |older: &crate::Volume| {
+                (older.state.sees.unwrap_or_default(), older.len() / BLOCK_BYTES)
+            };
+            Compared { view: newer.state.view, before: older.as_ref().map(of), sees }
+        };
+        if compared.before.is_some_and(|(before, _)| before >= compared.sees) {
+            let what = "changes are told from a snapshot to one that was taken later";
+            let from = from.unwrap_or_default();
+            return Err(invalid(format!(
+                "{what}: {volume}@{from} is not older than {volume}@{to}"
+            )));
+        }
+        let changes = self.gather_changes(compared, start, newer.len(), most).await?;
+        // What a snapshot saw is given up once that is deleted: nothing that was found is told then.
+        for snapshot in older.iter().chain([&newer]) {
+            snapshot.state.check(0, 0)?;
+        }
+        Ok(changes)
+    }
+
+    async fn gather_changes(
+        &self,
+        compared: Compared,
+        start: u64,
+        bytes: u64,
+        most: usize,
+    ) -> Result<Changes> {
+        let (first, end) = (start / BLOCK_BYTES, bytes / BLOCK_BYTES);
+        let most = most.clamp(1, CHANGES_MOST);
+        let begun = || Asked { until: first, found: VecDeque::new() };
+        let handles = &self.0.handles;
+        let shards = handles.iter().map(|_| begun()).collect();
+        let mut gathered = Gathered { shards, end, changes: Vec::new(), most };
+        let each = (most + 1).clamp(*CHANGES_EXTENTS.start(), *CHANGES_EXTENTS.end());
+        for _ in 0..CHANGES_ROUNDS {
+            if gathered.is_done() {
+                break;
+            }
+            let wanting = gathered.wanting();
+            let calls = wanting.iter().map(|n| {
+                let blocks = gathered.shards[*n].until..end;
+                let look = move |shard: Rc<Shard>| async move {
+                    shard.front.changes(compared, blocks, each).await
+                };
+                handles[*n].call(look)
+            });
+            let answers = join_all(calls).await;
+            for (n, answer) in wanting.into_iter().zip(answers) {
+                let Looked { found, until } = answer?;
+                gathered.shards[n] = Asked { until, found: found.into() };
+            }
+            gathered.take();
+        }
+        Ok(gathered.into_changes())
+    }
+}

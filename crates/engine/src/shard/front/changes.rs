@@ -1,0 +1,88 @@
+//! What a snapshot has otherwise than an older one of the same volume: asked of the map, which has all of both by then.
+
+use std::ops::Range;
+
+use super::Front;
+use crate::address::{Version, View};
+use crate::error::Result;
+use crate::limits::CHANGES_STEPS;
+
+/// Snapshots of a volume, one of them perhaps compared with an older one.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    pub view: View,
+    /// The older one: the last version that it sees, and its blocks. None where all contents of the other are new.
+    pub before: Option<(Version, u64)>,
+    /// The last version that the other one sees.
+    pub sees: Version,
+}
+
+/// Blocks that changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub first: u64,
+    /// At least 1.
+    pub count: u64,
+    /// They have contents, or lost ones. If not, they had some.
+    pub has_data: bool,
+}
+
+impl Change {
+    pub const fn end(&self) -> u64 {
+        self.first + self.count
+    }
+
+    /// Takes the next one into this one, if it goes on with it.
+    pub const fn join(&mut self, next: &Self) -> bool {
+        let goes_on = self.end() == next.first && self.has_data == next.has_data;
+        if goes_on {
+            self.count += next.count;
+        }
+        goes_on
+    }
+}
+
+/// What was found, in order, and the block before which that is all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    pub found: Vec<Change>,
+    pub until: u64,
+}
+
+impl Front {
+    /// Looks for what changed of a range of blocks of a volume: at most so many changes, in a bounded part of the range.
+    ///
+    /// # Errors
+    /// `Busy` while nothing leaves the log, for want of space or of drives; those of reading the map.
+    pub async fn changes(
+        &self,
+        compared: Compared,
+        blocks: Range<u64>,
+        most: usize,
+    ) -> Result<Looked> {
+        let Compared { view, before, sees } = compared;
+        self.carry(view, sees).await?;
+        // What the older one was too small for it had nothing of.
+        let (before, end) = match before {
+            Some((version, end)) if blocks.start < end => (Some(version), end.min(blocks.end)),
+            _ => (None, blocks.end),
+        };
+        if let Some(before) = before {
+            self.carry(view, before).await?;
+        }
+        let mut found: Vec<Change> = Vec::new();
+        let add = |blocks: Range<u64>, has_data| {
+            let change = Change { first: blocks.start, count: blocks.end - blocks.start, has_data };
+            if !found.last_mut().is_some_and(|last| last.join(&change)) {
+                found.push(change);
+            }
+            found.len() < most
+        };
+        // The map's pages stay where they are while they are looked at.
+        let _reading = self.base.grace.enter();
+        let range = blocks.start..end;
+        let map = &self.base.map;
+        let until = map.changes(view, before, sees, range, CHANGES_STEPS, add).await?;
+        Ok(Looked { found, until })
+    }
+}

@@ -33,7 +33,7 @@ pub use pool::{
 };
 pub use problem::{Kind, Problem};
 pub use scrub::{Scrub, ScrubState};
-pub use snapshot::{NewSnapshots, Snapshot};
+pub use snapshot::{ChangedExtent, NewSnapshots, Snapshot, SnapshotChanges};
 pub use spare::Spare;
 pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,

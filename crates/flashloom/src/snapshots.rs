@@ -1,15 +1,16 @@
 //! Commands about snapshots, which speak to the running daemon.
 
-use api::v1::{Consent, NewSnapshots, Snapshot};
+use api::v1::{ChangedExtent, Consent, NewSnapshots, Snapshot};
+use api::value::SnapshotPath;
 use comfy_table::Table;
 use control::Client;
 
-use crate::cli::{Global, SnapshotVerb, Whose};
+use crate::cli::{Global, Output, SnapshotVerb, Whose};
 use crate::confirm::meant;
 use crate::daemon::ask;
-use crate::exit::Outcome;
+use crate::exit::{Exit, Failure, Outcome};
 use crate::manage::{remove, time};
-use crate::output::{gone, or_dash, print, print_one, table};
+use crate::output::{emit, gone, or_dash, print, print_one, table};
 
 /// `flashloom snapshot ...`
 pub fn snapshot(global: &Global, verb: SnapshotVerb) -> Outcome {
@@ -31,6 +32,7 @@ pub fn snapshot(global: &Global, verb: SnapshotVerb) -> Outcome {
             let one = ask(global, async |client| client.snapshot(&of.snapshot).await)?;
             print_one(global.output, &one, snapshot_table)
         }
+        SnapshotVerb::Diff { snapshots } => diff(global, &snapshots),
         SnapshotVerb::Delete { of, sure } => {
             let path = of.snapshot;
             let dry_run =
@@ -50,6 +52,42 @@ pub fn snapshot(global: &Global, verb: SnapshotVerb) -> Outcome {
             })
         }
     }
+}
+
+/// `flashloom snapshot diff`
+fn diff(global: &Global, snapshots: &[SnapshotPath]) -> Outcome {
+    let (from, to) = match snapshots {
+        [from, to] if from.volume == to.volume => (Some(&from.snapshot), to),
+        [one] => (None, one),
+        _ => {
+            let what = "changes are told between two snapshots of one volume";
+            return Err(Failure::new(Exit::Usage, what).help("name the older one first"));
+        }
+    };
+    let is_json = global.output == Output::Json;
+    let (mut start, mut is_first) = (0, true);
+    emit(if is_json { "[" } else { "              offset                bytes what\n" })?;
+    loop {
+        let part = ask(global, async |client| client.snapshot_changes(to, from, start).await)?;
+        let mut text = String::new();
+        for extent in &part.extents {
+            let ChangedExtent { offset, bytes, data } = *extent;
+            if is_json {
+                let one = serde_json::to_string(extent);
+                let one = one.map_err(|error| Failure::new(Exit::Failed, error))?;
+                text.push_str(if is_first { "\n" } else { ",\n" });
+                text.push_str(&one);
+                is_first = false;
+            } else {
+                let what = if data { "data" } else { "zeroes" };
+                text.push_str(&format!("{offset:>20} {bytes:>20} {what}\n"));
+            }
+        }
+        emit(&text)?;
+        let Some(next) = part.next else { break };
+        start = next;
+    }
+    if is_json { emit("\n]\n") } else { Ok(()) }
 }
 
 fn snapshot_table(all: &[Snapshot]) -> Table {

@@ -29,6 +29,27 @@ pub struct Snapshot {
     pub state: VolumeState,
 }
 
+/// What a snapshot has otherwise than an older one of its volume, as far as it was looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotChanges {
+    /// In the order of their offsets.
+    pub extents: Vec<ChangedExtent>,
+    /// Where to go on from, in bytes from the volume's beginning; left out when the end was reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// A part of a volume that changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChangedExtent {
+    /// Where it begins, in bytes from the volume's beginning; a multiple of 4096.
+    pub offset: u64,
+    /// How long it is, in bytes; a multiple of 4096.
+    pub bytes: u64,
+    /// It was written. If not, it was deallocated, and reads as zeroes.
+    pub data: bool,
+}
+
 /// Snapshots to take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use api::v1::{Consent, Kind, Losses, Mapping, NewSnapshots, Severity, Snapshot, VolumeState};
+use api::v1::{
+    ChangedExtent, Consent, Kind, Losses, Mapping, NewSnapshots, Severity, Snapshot,
+    SnapshotChanges, VolumeState,
+};
 use api::value::{Backend, Name, Size, SnapshotPath, VolumePath};
 use uuid::Uuid;
 
@@ -60,6 +63,30 @@ impl Node {
         let snapshot = view.serving()?.pools.snapshot(path)?;
         let mapping = view.state.mapping(&Backend::Snapshot(path.clone()));
         Ok(document(path.clone(), &snapshot, mapping))
+    }
+
+    /// What a snapshot has otherwise than an older one of its volume, or all that it has without one: from a byte on, so
+    /// many extents at most.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` where the one is not older, `Conflict` while nothing leaves the commit log, `Failed`.
+    pub fn snapshot_changes(
+        &self,
+        path: &SnapshotPath,
+        from: Option<&Name>,
+        start: u64,
+        most: usize,
+    ) -> Result<SnapshotChanges> {
+        let open = self.open_pool_named(&path.volume.pool)?;
+        let of = &path.volume.volume;
+        let found = open.changes(of, from, &path.snapshot, start, most)?;
+        let extent = |extent: &engine::ChangedExtent| ChangedExtent {
+            offset: extent.offset,
+            bytes: extent.bytes,
+            data: extent.has_data,
+        };
+        let extents = found.extents.iter().map(extent).collect();
+        Ok(SnapshotChanges { extents, next: found.next })
     }
 
     /// Takes snapshots, all at one instant.

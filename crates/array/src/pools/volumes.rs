@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use api::v1::Kind;
 use api::value::Name;
-use engine::{SnapshotSpec, Volume, VolumeSpec};
+use engine::{Changes, SnapshotSpec, Volume, VolumeSpec};
 use uuid::Uuid;
 
 use super::held::{Held, Snapshot};
@@ -146,6 +146,29 @@ impl OpenPool {
             }
         }
         Ok(())
+    }
+
+    /// What a snapshot has otherwise than an older one, or all that it has without one: from a byte on, so many extents at
+    /// most.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` where the one is not older, `Conflict` while nothing leaves the log, `Failed`.
+    pub fn changes(
+        &self,
+        volume: &Name,
+        from: Option<&Name>,
+        to: &Name,
+        start: u64,
+        most: usize,
+    ) -> Result<Changes> {
+        for name in from.into_iter().chain([to]) {
+            self.snapshot(volume, name)?;
+        }
+        let (of, to) = (volume.to_string(), to.to_string());
+        let from = from.map(ToString::to_string);
+        self.call(
+            move |pool| async move { pool.changes(&of, from.as_deref(), &to, start, most).await },
+        )
     }
 
     /// Deletes a snapshot.

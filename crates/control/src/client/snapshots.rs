@@ -1,6 +1,6 @@
 //! Requests about snapshots.
 
-use api::v1::{Consent, Losses, NewMapping, NewSnapshots, Snapshot};
+use api::v1::{Consent, Losses, NewMapping, NewSnapshots, Snapshot, SnapshotChanges};
 use api::value::{Name, SnapshotPath, VolumePath};
 
 use super::pools::volume;
@@ -49,6 +49,21 @@ impl Client {
     /// As every request: [`Error`](super::Error).
     pub async fn take_snapshots(&self, new: &NewSnapshots) -> Result<Vec<Snapshot>> {
         self.post("/v1/snapshots", new).await
+    }
+
+    /// What a snapshot has otherwise than an older one, or all that it has without one, from a byte on: a part, which
+    /// says where to go on.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn snapshot_changes(
+        &self,
+        path: &SnapshotPath,
+        from: Option<&Name>,
+        start: u64,
+    ) -> Result<SnapshotChanges> {
+        let from = from.map_or_else(String::new, |from| format!("&from={from}"));
+        self.get(&snapshot(path, &format!("/changes?start={start}{from}"))).await
     }
 
     /// Deletes a snapshot.

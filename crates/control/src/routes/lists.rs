@@ -64,6 +64,21 @@ pub struct SnapshotsAsked {
     pub limit: Option<usize>,
 }
 
+/// Which changes.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ChangesAsked {
+    /// Since this snapshot of the same volume, which is older; without it, all that has data is told.
+    pub from: Option<Name>,
+    /// From this byte of the volume on: what an answer before said as `next`.
+    #[serde(default)]
+    pub start: u64,
+    /// How many at most: 1 to 65536; 10000 without it. An answer may have fewer and a `next`: what is looked through for
+    /// it is bounded.
+    pub limit: Option<usize>,
+}
+
 /// Which controllers.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::v1::{Consent, Losses, NewMapping, NewSnapshots, Problem, Snapshot};
+use api::v1::{Consent, Losses, NewMapping, NewSnapshots, Problem, Snapshot, SnapshotChanges};
 use api::value::{Name, SnapshotPath};
 use array::node::Node;
 use axum::Json;
@@ -12,16 +12,20 @@ use axum::response::Response;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::lists::{List, SnapshotsAsked, part_of};
+use super::lists::{ChangesAsked, List, SnapshotsAsked, part_of};
 use super::pools::volume_part;
 use super::{Shared, part, removed};
 use crate::extract::{Answer, Document, Path, Query, blocking};
+
+/// Extents of an answer that says nothing of how many.
+const CHANGES: usize = 10_000;
 
 /// All paths of snapshots.
 pub fn api() -> OpenApiRouter<Arc<Node>> {
     OpenApiRouter::new()
         .routes(routes!(list_snapshots, take_snapshots))
         .routes(routes!(show_snapshot, delete_snapshot))
+        .routes(routes!(snapshot_changes))
         .routes(routes!(map_snapshot, unmap_snapshot))
 }
 
@@ -74,6 +78,23 @@ async fn show_snapshot(
 ) -> Answer<Json<Snapshot>> {
     let path = snapshot_part(&pool, &volume, &snapshot)?;
     blocking(move || node.snapshot(&path)).await.map(Json)
+}
+
+/// What a snapshot has otherwise than an older one of its volume, or all that it has: for whoever copies volumes.
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}/volumes/{volume}/snapshots/{snapshot}/changes", tag = "snapshot",
+    params(("pool" = Name, Path), ("volume" = Name, Path), ("snapshot" = Name, Path), ChangesAsked),
+    responses((status = 200, body = SnapshotChanges), (status = "4XX", body = Problem))
+)]
+async fn snapshot_changes(
+    State(node): Shared,
+    Path((pool, volume, snapshot)): Path<(String, String, String)>,
+    Query(asked): Query<ChangesAsked>,
+) -> Answer<Json<SnapshotChanges>> {
+    let path = snapshot_part(&pool, &volume, &snapshot)?;
+    let ChangesAsked { from, start, limit } = asked;
+    let most = limit.unwrap_or(CHANGES);
+    blocking(move || node.snapshot_changes(&path, from.as_ref(), start, most)).await.map(Json)
 }
 
 /// Deletes a snapshot. The space of what it alone had comes back behind that.

@@ -71,6 +71,20 @@ Examples:
         #[command(flatten)]
         of: OfSnapshot,
     },
+    /// Print what a snapshot has otherwise than an older one of the same volume; of one alone, all that it has data in.
+    #[command(after_long_help = "\
+Examples:
+  flashloom snapshot diff fast/db@monday fast/db@tuesday
+  flashloom snapshot diff fast/db@monday fast/db@tuesday -o json
+  flashloom snapshot diff fast/db@monday
+
+One line, or one object, for each extent: its offset and its length in bytes, and whether it has data or was deallocated
+(zeroes) since. It is printed as it is found. Whoever copied the older snapshot has the newer by reading these extents.")]
+    Diff {
+        /// The older snapshot, then the newer; or one alone.
+        #[arg(value_name = "POOL/VOLUME@NAME", required = true, num_args = 1..=2, value_parser = value::<SnapshotPath>)]
+        snapshots: Vec<SnapshotPath>,
+    },
     /// Delete a snapshot; the space of what it alone had comes back.
     #[command(after_long_help = "\
 Examples:

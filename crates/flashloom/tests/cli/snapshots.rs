@@ -39,6 +39,22 @@ fn make(dir: &Path) {
     }
 }
 
+/// Of `fast/db`, which was written before both of its snapshots, and has been emptied since.
+fn what_changed_is_told(dir: &Path) {
+    let extent =
+        |bytes: u64, data: bool| serde_json::json!([{ "offset": 0, "bytes": bytes, "data": data }]);
+    assert_eq!(json(dir, "snapshot diff fast/db@mon fast/db@tue"), extent(4 << 20, true));
+    assert_eq!(json(dir, "snapshot diff fast/log@mon"), extent(4 << 20, true));
+    json(dir, "snapshot create fast/db@wed");
+    assert_eq!(json(dir, "snapshot diff fast/db@tue fast/db@wed"), extent(4 << 20, false));
+    let lines =
+        String::from_utf8(run(dir, "snapshot diff fast/db@tue fast/db@wed").stdout).unwrap();
+    let words: Vec<&str> = lines.split_whitespace().collect();
+    assert_eq!(words, ["offset", "bytes", "what", "0", "4194304", "zeroes"]);
+    assert_eq!(json(dir, "snapshot diff fast/db@wed"), Value::Array(Vec::new()));
+    json(dir, "snapshot delete fast/db@wed --yes");
+}
+
 /// Of `fast/db`, with two snapshots of which one is mapped; unmaps the volume.
 fn what_takes_it_away_is_refused(dir: &Path) {
     let (_, said) = failure(dir, "snapshot delete fast/db@mon --yes");
@@ -74,6 +90,7 @@ fn what_a_snapshot_has_stays_whatever_becomes_of_its_volume() {
     assert_eq!(names(dir, ""), ["fast/db@mon", "fast/db@tue", "fast/log@mon"]);
     assert_eq!(names(dir, "fast/db"), ["fast/db@mon", "fast/db@tue"]);
     assert_eq!(json(dir, "volume show fast/db")["snapshots"], 2);
+    what_changed_is_told(dir);
 
     // To be read, and not to be changed.
     for (nsid, name) in [(3, "db@mon"), (4, "db@tue"), (5, "log@mon")] {
@@ -149,6 +166,9 @@ fn a_wrong_request_for_snapshots_changes_nothing_and_says_what_is_right() {
         ("show fast/db@two", "snapshot list fast/db"),
         ("delete fast/db@two --yes", "snapshot list fast/db"),
         ("unmap fast/db@one", "is not mapped"),
+        ("diff fast/db@one fast/log@one", "of one volume"),
+        ("diff fast/db@one fast/db@one", "not older"),
+        ("diff fast/db@two fast/db@one", "snapshot list fast/db"),
     ];
     for (asked, right) in wrong {
         let (_, said) = failure(dir, &format!("snapshot {asked}"));

@@ -15,6 +15,7 @@ mod memory;
 mod parity;
 mod report;
 mod slow;
+mod snapshots;
 mod strategy;
 mod stripes;
 mod upkeep;
@@ -97,6 +98,8 @@ enum What {
     Slow(slow::Arguments),
     /// What looking after a pool costs its hosts, and how fast it is done
     Upkeep(upkeep::Arguments),
+    /// What snapshots cost, and how many can be had
+    Snapshots(snapshots::Arguments),
     /// What making a volume costs beside few others and beside many, and what opening their pool takes
     Catalog(catalog::Arguments),
     /// What an append to the commit log costs, against a copy of its data
@@ -241,6 +244,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Amplification(arguments) => amplification::run(arguments)?,
         What::Slow(arguments) => slow::run(arguments)?,
         What::Upkeep(arguments) => upkeep::run(arguments)?,
+        What::Snapshots(arguments) => snapshots::run(arguments)?,
         What::Catalog(arguments) => catalog::run(&arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),

@@ -85,7 +85,7 @@ struct Rig {
 }
 
 /// A drive in memory that takes so long for each of its operations.
-fn drive(bytes: u64, takes: Option<Duration>, seed: u64) -> Result<Arc<Drive>, Failed> {
+pub fn drive(bytes: u64, takes: Option<Duration>, seed: u64) -> Result<Arc<Drive>, Failed> {
     let options = RegionOptions { committed: true, ..RegionOptions::default() };
     let drive = Drive::memory(bytes, options)?;
     let Some(takes) = takes else { return Ok(Arc::new(drive)) };
@@ -234,11 +234,11 @@ async fn latencies(a: Latency) -> Result<[Vec<Histogram>; 3], Failed> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-fn per_second(count: u64, seconds: f64) -> f64 {
+pub fn per_second(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

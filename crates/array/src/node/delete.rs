@@ -24,11 +24,17 @@ impl Node {
         view.state.check_unmapped(name)?;
         let loss = match view.serving()?.pools.pool(name) {
             Ok(pool) => {
-                let (volumes, used) = (pool.volumes().len(), Size::new(pool.status()?.used));
-                let volumes = match volumes {
+                let (volumes, used) = (pool.volumes(), Size::new(pool.status()?.used));
+                let snapshots: usize = volumes.iter().map(|(_, _, snapshots)| snapshots).sum();
+                let snapshots = match snapshots {
+                    0 => String::new(),
+                    1 => ", a snapshot".to_owned(),
+                    more => format!(", {more} snapshots"),
+                };
+                let volumes = match volumes.len() {
                     0 => "it has no volumes".to_owned(),
-                    1 => format!("with its volume and the {used} it holds"),
-                    more => format!("with its {more} volumes and the {used} they hold"),
+                    1 => format!("with its volume{snapshots} and the {used} it holds"),
+                    more => format!("with its {more} volumes{snapshots} and the {used} they hold"),
                 };
                 format!("pool {name} would be lost, {volumes}")
             }

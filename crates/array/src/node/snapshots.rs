@@ -19,18 +19,28 @@ use crate::{Error, Result, pools};
 const NAMED: usize = 8;
 
 impl Node {
-    /// All snapshots of the pools that are open, those of a volume the oldest first, and those that are mapped of other
-    /// pools; by pool and volume.
+    /// The snapshots of the pools that are open, those of a volume the oldest first, and those that are mapped of other
+    /// pools; by pool and volume. Of one pool, or one volume, if one is named.
     ///
     /// # Errors
     /// `Stopping`.
-    pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
+    pub fn snapshots(
+        &self,
+        of_pool: Option<&Name>,
+        of_volume: Option<&VolumePath>,
+    ) -> Result<Vec<Snapshot>> {
+        let is_of = |of: &VolumePath| {
+            of_pool.is_none_or(|pool| of.pool == *pool) && of_volume.is_none_or(|is| is == of)
+        };
+        let is_pool = |name: &Name| {
+            of_pool.into_iter().chain(of_volume.map(|of| &of.pool)).all(|pool| pool == name)
+        };
         let view = self.view();
         let mut snapshots = Vec::new();
         // Of thousands, each is not looked for among all.
         let mut mappings: BTreeMap<_, _> = view.state.mappings().collect();
-        for pool in view.serving()?.pools.open_pools() {
-            for (volume, snapshot) in pool.all_snapshots() {
+        for pool in view.serving()?.pools.open_pools().filter(|pool| is_pool(pool.name())) {
+            for (volume, snapshot) in pool.snapshots(of_volume.map(|of| &of.volume)) {
                 let volume = VolumePath { pool: pool.name().clone(), volume };
                 let path = SnapshotPath { volume, snapshot: snapshot.name.clone() };
                 let mapping = mappings.remove(&Backend::Snapshot(path.clone()));
@@ -39,6 +49,9 @@ impl Node {
         }
         let closed = view.seen_closed()?.filter_map(|seen| {
             let Backend::Snapshot(path) = seen.backend else { return None };
+            if !is_of(&path.volume) {
+                return None;
+            }
             Some(Snapshot {
                 name: path,
                 id: seen.id,

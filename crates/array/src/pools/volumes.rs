@@ -31,14 +31,17 @@ impl OpenPool {
         held.get(name).map(|held| held.volume.clone()).ok_or_else(|| self.no_volume(name))
     }
 
-    /// The snapshots of all volumes, by the name of the volume, the oldest first.
-    pub fn all_snapshots(&self) -> Vec<(Name, Snapshot)> {
+    /// The snapshots of all volumes, or of one, by the name of the volume, the oldest first.
+    pub fn snapshots(&self, of: Option<&Name>) -> Vec<(Name, Snapshot)> {
         let held = self.held().lock();
-        let of = |(name, held): (&Name, &Held)| {
+        let each = |(name, held): (&Name, &Held)| {
             let each = held.snapshots.iter().cloned();
             each.map(|snapshot| (name.clone(), snapshot)).collect::<Vec<_>>()
         };
-        held.iter().flat_map(of).collect()
+        match of {
+            Some(of) => held.get_key_value(of).into_iter().flat_map(each).collect(),
+            None => held.iter().flat_map(each).collect(),
+        }
     }
 
     /// How many snapshots a volume has.

@@ -44,13 +44,7 @@ async fn list_snapshots(
     Query(asked): Query<SnapshotsAsked>,
 ) -> Answer<List<Snapshot>> {
     let SnapshotsAsked { pool, volume, offset, limit } = asked;
-    let mut all = blocking(move || node.snapshots()).await?;
-    let is_of = |snapshot: &Snapshot| {
-        let of = &snapshot.name.volume;
-        pool.as_ref().is_none_or(|pool| of.pool == *pool)
-            && volume.as_ref().is_none_or(|volume| of == volume)
-    };
-    all.retain(is_of);
+    let all = blocking(move || node.snapshots(pool.as_ref(), volume.as_ref())).await?;
     Ok(part_of(all, offset, limit))
 }
 

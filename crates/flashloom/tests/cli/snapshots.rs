@@ -66,6 +66,26 @@ fn what_takes_it_away_is_refused(dir: &Path) {
     assert!(said.contains("unmap"), "{said}");
 }
 
+/// Of two snapshots of `fast/old` and one of `fast/log`, all mapped.
+fn all_goes_in_any_order(dir: &Path) {
+    for name in ["fast/old@mon", "fast/old@tue"] {
+        json(dir, &format!("snapshot unmap {name} --yes"));
+        let (_, said) = failure(dir, &format!("snapshot delete {name}"));
+        assert!(said.contains("would be lost") && said.contains("--yes"), "{said}");
+        json(dir, &format!("snapshot delete {name} --yes"));
+    }
+    assert!(run(dir, "volume delete fast/old --yes").status.success());
+    assert_eq!(names(dir, ""), ["fast/log@mon"]);
+    assert_eq!(names(dir, "fast"), ["fast/log@mon"]);
+    assert_eq!(names(dir, "other/log"), [""; 0]);
+    for name in ["snapshot unmap fast/log@mon", "volume unmap fast/log"] {
+        json(dir, &format!("{name} --yes"));
+    }
+    let losses = json(dir, "pool delete fast --dry-run");
+    let loss = losses["losses"][0].as_str().unwrap();
+    assert!(loss.contains("with its volume, a snapshot and the "), "{loss}");
+}
+
 #[test]
 fn what_a_snapshot_has_stays_whatever_becomes_of_its_volume() {
     let dir = tempfile::tempdir().unwrap();
@@ -135,15 +155,7 @@ fn what_a_snapshot_has_stays_whatever_becomes_of_its_volume() {
     is_protected(mon.write(0, &[0; 512], client::Fua::No));
     [mon, tue].iter().for_each(|one| one.shut_down().unwrap());
 
-    // All goes, in any order.
-    for name in ["fast/old@mon", "fast/old@tue"] {
-        json(dir, &format!("snapshot unmap {name} --yes"));
-        let (_, said) = failure(dir, &format!("snapshot delete {name}"));
-        assert!(said.contains("would be lost") && said.contains("--yes"), "{said}");
-        json(dir, &format!("snapshot delete {name} --yes"));
-    }
-    assert!(run(dir, "volume delete fast/old --yes").status.success());
-    assert_eq!(names(dir, ""), ["fast/log@mon"]);
+    all_goes_in_any_order(dir);
     daemon.stop();
 }
 

@@ -235,7 +235,8 @@ impl Watch {
     pub fn health(&self, name: &Name) -> (Health, Option<String>, Option<String>) {
         let space = |health, how: &str| {
             let why = format!("pool {name} is {how}: {} % in use", self.usage.percent());
-            let help = "delete volumes, or have hosts discard what they do not need";
+            let help = "delete snapshots or volumes, or have hosts discard what they do not need: what a snapshot has takes \
+                        space until that is deleted";
             (health, Some(why), Some(help.to_owned()))
         };
         match (&self.problem, self.told) {

@@ -421,7 +421,7 @@ fn volume_table(all: &[Volume]) -> Table {
             volume.size.to_string(),
             or_dash(volume.used),
             volume.block_size.to_string(),
-            volume.snapshots.to_string(),
+            or_dash(volume.snapshots),
             or_dash(mapping.map(|at| at.subsystem.to_string())),
             or_dash(mapping.map(|at| at.nsid)),
             volume.id.to_string(),

@@ -66,10 +66,11 @@ fn diff(global: &Global, snapshots: &[SnapshotPath]) -> Outcome {
     };
     let is_json = global.output == Output::Json;
     let (mut start, mut is_first) = (0, true);
-    emit(if is_json { "[" } else { "              offset                bytes what\n" })?;
+    // Nothing is printed before the daemon knows them.
+    let mut text =
+        if is_json { "[" } else { "              offset                bytes what\n" }.to_owned();
     loop {
         let part = ask(global, async |client| client.snapshot_changes(to, from, start).await)?;
-        let mut text = String::new();
         for extent in &part.extents {
             let ChangedExtent { offset, bytes, data } = *extent;
             if is_json {
@@ -83,7 +84,7 @@ fn diff(global: &Global, snapshots: &[SnapshotPath]) -> Outcome {
                 text.push_str(&format!("{offset:>20} {bytes:>20} {what}\n"));
             }
         }
-        emit(&text)?;
+        emit(&std::mem::take(&mut text))?;
         let Some(next) = part.next else { break };
         start = next;
     }

@@ -21,9 +21,9 @@ pub struct Volume {
     pub used: Option<Size>,
     /// Logical block size in bytes.
     pub block_size: u32,
-    /// How many snapshots it has.
-    #[serde(default)]
-    pub snapshots: u32,
+    /// How many snapshots it has. Left out while its pool is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<u32>,
     /// What it is mapped as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Mapping>,

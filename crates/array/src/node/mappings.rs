@@ -1,6 +1,7 @@
 //! Volumes and snapshots as namespaces: mapped, and taken from the hosts again.
 
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use api::v1::{Consent, Kind, Losses, Mapping, NewMapping, Snapshot, Volume};
 use api::value::{Backend, Name, Nqn, SnapshotPath, VolumePath};
@@ -8,7 +9,7 @@ use uuid::Uuid;
 
 use super::Node;
 use super::manage::{check_unused, exists, no_subsystem};
-use super::owner::View;
+use super::owner::{Owned, View};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
 use crate::jobs::Task;
 use crate::state::State;
@@ -161,6 +162,45 @@ impl State {
             Some((backend, at)) => Err(is_mapped(backend, &at)),
             None => Ok(()),
         }
+    }
+}
+
+impl Owned {
+    /// Serves what is mapped of a pool that is open now. Gives why some is not.
+    pub(super) fn attach(&mut self, pool: &Name) -> Vec<Error> {
+        if let Some(current) = self.renamed(pool) {
+            Arc::make_mut(&mut self.state).current = current;
+        }
+        let state = Arc::clone(&self.state);
+        self.serving_mut()
+            .map_or_else(|error| vec![error], |serving| serving.attach(pool, &state.current))
+    }
+
+    /// What is wanted, with the names that volumes and snapshots of a pool have by now: the node may have ended after one
+    /// was renamed and before that was written down. They are what they were by their identity.
+    fn renamed(&self, pool: &Name) -> Option<Desired> {
+        let pools = self.serving().ok()?.pools();
+        let open = pools.pool(pool).ok()?;
+        let mut wanted = self.state.current.clone();
+        let mut is_other = false;
+        for (nqn, def) in &mut wanted.subsystems {
+            for (nsid, def) in &mut def.namespaces {
+                if def.backend.pool() != Some(pool) {
+                    continue;
+                }
+                let seen = self.state.seen.get(nqn, *nsid, &def.backend).map(|seen| seen.uuid);
+                let Some(id) = def.uuid.or(seen) else { continue };
+                let named = pools.kept_in(&def.backend)?;
+                if named.is_ok_and(|volume| Uuid::from_bytes(volume.id()) == id) {
+                    continue;
+                }
+                if let Some(backend) = open.called(id) {
+                    def.backend = backend;
+                    is_other = true;
+                }
+            }
+        }
+        is_other.then_some(wanted)
     }
 }
 

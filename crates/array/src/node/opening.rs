@@ -244,7 +244,6 @@ enum Taken {
 
 impl Owned {
     fn take_opened(&mut self, name: &Name, outcome: Outcome) -> Taken {
-        let state = Arc::clone(&self.state);
         let Ok(serving) = self.serving_mut() else {
             return match outcome {
                 Outcome::Opened(pool, _) => Taken::Back(pool),
@@ -266,7 +265,7 @@ impl Owned {
             if pool.has_new_log() {
                 said.push((Severity::Warning, log_rebuilt(name)));
             }
-            let failed = serving.attach(name, &state.current);
+            let failed = self.attach(name);
             said.extend(failed.iter().map(|error| (Severity::Error, not_served(name, error))));
             is_news = true;
         }

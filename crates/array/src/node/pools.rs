@@ -208,9 +208,8 @@ impl Node {
         }
         let attached = name.clone();
         let (failed, kept) = self.owner.ask(move |owned| {
-            let current = Arc::clone(&owned.state);
-            let failed = owned.serving_mut()?.attach(&attached, &current.current);
-            Ok((failed, owned.keep()))
+            owned.serving()?;
+            Ok((owned.attach(&attached), owned.keep()))
         })?;
         // The pool is: only what hosts are shown of it is not written down.
         for error in failed.into_iter().chain(kept.err()) {

@@ -23,7 +23,7 @@ impl Node {
     /// pools; by pool and volume. Of one pool, or one volume, if one is named.
     ///
     /// # Errors
-    /// `Stopping`.
+    /// `NotFound` without that pool or volume, `Stopping`.
     pub fn snapshots(
         &self,
         of_pool: Option<&Name>,
@@ -36,10 +36,19 @@ impl Node {
             of_pool.into_iter().chain(of_volume.map(|of| &of.pool)).all(|pool| pool == name)
         };
         let view = self.view();
+        let pools = &view.serving()?.pools;
+        if let Some(pool) = of_pool.or(of_volume.map(|of| &of.pool)) {
+            pools.show(pool)?;
+        }
+        if let Some(of) = of_volume
+            && let Ok(pool) = pools.pool(&of.pool)
+        {
+            pool.volume(&of.volume)?;
+        }
         let mut snapshots = Vec::new();
         // Of thousands, each is not looked for among all.
         let mut mappings: BTreeMap<_, _> = view.state.mappings().collect();
-        for pool in view.serving()?.pools.open_pools().filter(|pool| is_pool(pool.name())) {
+        for pool in pools.open_pools().filter(|pool| is_pool(pool.name())) {
             for (volume, snapshot) in pool.snapshots(of_volume.map(|of| &of.volume)) {
                 let volume = VolumePath { pool: pool.name().clone(), volume };
                 let path = SnapshotPath { volume, snapshot: snapshot.name.clone() };

@@ -168,7 +168,10 @@ fn notice(name: &Name, space: PoolSpace, usage: Usage, at: Thresholds) -> (Sever
         PoolSpace::Enough => (Severity::Info, format!("{holds}: enough again")),
         PoolSpace::Low => (
             Severity::Warning,
-            format!("{holds} (warned of from {} %): delete volumes, or have hosts discard", at.low),
+            format!(
+                "{holds} (warned of from {} %): delete snapshots or volumes, or have hosts discard",
+                at.low
+            ),
         ),
         PoolSpace::Critical => (
             Severity::Error,

@@ -44,7 +44,7 @@ impl Node {
                 size: Size::new(seen.bytes),
                 used: None,
                 block_size: seen.block_size,
-                snapshots: 0,
+                snapshots: None,
                 mapping: Some(seen.mapping),
                 state: VolumeState::Inaccessible,
             })
@@ -290,7 +290,7 @@ fn document(
         size: Size::new(volume.len()),
         used: volume.used().map(Size::new),
         block_size: volume.block_size(),
-        snapshots: stdx::num::u32_of(snapshots),
+        snapshots: Some(stdx::num::u32_of(snapshots)),
         mapping,
         state: state_of(volume),
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use api::v1::Kind;
-use api::value::Name;
+use api::value::{Backend, Name, SnapshotPath, VolumePath};
 use engine::{Changes, SnapshotSpec, Volume, VolumeSpec};
 use uuid::Uuid;
 
@@ -67,6 +67,22 @@ impl OpenPool {
                 "`flashloom snapshot list {}/{volume}` shows those there are",
                 self.name()
             ))
+        })
+    }
+
+    /// What has this identity, whatever it is called.
+    pub fn called(&self, id: Uuid) -> Option<Backend> {
+        let is_it = |volume: &Volume| Uuid::from_bytes(volume.id()) == id;
+        let held = self.held().lock();
+        let named =
+            |volume: &Name| VolumePath { pool: self.name().clone(), volume: volume.clone() };
+        held.iter().find_map(|(name, held)| {
+            if is_it(&held.volume) {
+                return Some(Backend::Volume(named(name)));
+            }
+            let snapshot = held.snapshots.iter().find(|snapshot| is_it(&snapshot.volume))?;
+            let snapshot = snapshot.name.clone();
+            Some(Backend::Snapshot(SnapshotPath { volume: named(name), snapshot }))
         })
     }
 
@@ -164,14 +180,22 @@ impl OpenPool {
         start: u64,
         most: usize,
     ) -> Result<Changes> {
-        for name in from.into_iter().chain([to]) {
-            self.snapshot(volume, name)?;
+        let missing =
+            || from.into_iter().chain([to]).find_map(|of| self.snapshot(volume, of).err());
+        if let Some(missing) = missing() {
+            return Err(missing);
         }
-        let (of, to) = (volume.to_string(), to.to_string());
-        let from = from.map(ToString::to_string);
-        self.call(
-            move |pool| async move { pool.changes(&of, from.as_deref(), &to, start, most).await },
-        )
+        let (of, newer) = (volume.to_string(), to.to_string());
+        let older = from.map(ToString::to_string);
+        let found = self.call(move |pool| async move {
+            pool.changes(&of, older.as_deref(), &newer, start, most).await
+        });
+        // Deleted meanwhile, they are not there.
+        found.map_err(|error| match missing() {
+            Some(missing) => missing,
+            None if error.kind == Kind::Invalid => error.help("name the older snapshot first"),
+            None => error,
+        })
     }
 
     /// Deletes a snapshot.

@@ -11,6 +11,7 @@ use media::Passthrough;
 use media::drive::OpenDrive;
 use media::memory::{Region, RegionOptions};
 use target::namespace::Backend;
+use uuid::Uuid;
 
 use crate::desired::NamespaceDef;
 use crate::generic;
@@ -88,6 +89,14 @@ impl Media {
             let what = format!("{} has blocks of {has} bytes", def.backend);
             return Err(Error::new(Kind::Invalid, what)
                 .help("leave the block size out: a volume has its own"));
+        }
+        let id = Uuid::from_bytes(volume.id());
+        if let Some(meant) = def.uuid.filter(|meant| *meant != id) {
+            // Hosts know it by that: other contents under the same identity are worse than none.
+            let what = format!("{} has UUID {id}: it is not the one meant, {meant}", def.backend);
+            return Err(Error::new(Kind::Conflict, what).help(
+                "if it was made anew under that name, unmap the old one and map it; leave the UUID out in a configuration",
+            ));
         }
         let bytes = volume.len();
         Ok(Self { backend: Backend::Volume(volume), bytes, lock: None, generic: None })

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use api::v1::{Consent, Losses, NewMapping, NewSnapshots, Problem, Snapshot, SnapshotChanges};
+use api::v1::{
+    Consent, Kind, Losses, NewMapping, NewSnapshots, Problem, Snapshot, SnapshotChanges,
+};
 use api::value::{Name, SnapshotPath};
 use array::node::Node;
 use axum::Json;
@@ -15,10 +17,13 @@ use utoipa_axum::routes;
 use super::lists::{ChangesAsked, List, SnapshotsAsked, part_of};
 use super::pools::volume_part;
 use super::{Shared, part, removed};
-use crate::extract::{Answer, Document, Path, Query, blocking};
+use crate::extract::{Answer, Document, Path, Query, Refusal, blocking};
 
 /// Extents of an answer that says nothing of how many.
 const CHANGES: usize = 10_000;
+
+/// Extents of an answer at most.
+const CHANGES_MOST: usize = 65_536;
 
 /// All paths of snapshots.
 pub fn api() -> OpenApiRouter<Arc<Node>> {
@@ -37,7 +42,7 @@ fn snapshot_part(pool: &str, volume: &str, snapshot: &str) -> Answer<SnapshotPat
 /// The snapshots of all volumes, or of some; those of a volume, the oldest first.
 #[utoipa::path(
     get, path = "/v1/snapshots", tag = "snapshot", params(SnapshotsAsked),
-    responses((status = 200, body = Vec<Snapshot>))
+    responses((status = 200, body = Vec<Snapshot>), (status = "4XX", body = Problem))
 )]
 async fn list_snapshots(
     State(node): Shared,
@@ -88,6 +93,10 @@ async fn snapshot_changes(
     let path = snapshot_part(&pool, &volume, &snapshot)?;
     let ChangesAsked { from, start, limit } = asked;
     let most = limit.unwrap_or(CHANGES);
+    if !(1..=CHANGES_MOST).contains(&most) {
+        let what = format!("an answer has 1 to {CHANGES_MOST} extents, not {most}");
+        return Err(Refusal::new(Kind::Invalid, what));
+    }
     blocking(move || node.snapshot_changes(&path, from.as_ref(), start, most)).await.map(Json)
 }
 

@@ -182,7 +182,9 @@ impl Pool {
         let add = |catalog: &Catalog| {
             check_new_name(catalog, &spec.name)?;
             if catalog.len() >= most {
-                let what = format!("a pool with drives of this size has at most {most} volumes");
+                let what = format!(
+                    "a pool with drives of this size has at most {most} volumes and snapshots"
+                );
                 return Err(Error::new(Kind::Full, what));
             }
             let view = View::new(catalog.next_view());

@@ -18,6 +18,7 @@
 pub mod base;
 pub mod candidates;
 mod capacity;
+mod carry;
 pub mod checkpoint;
 mod count;
 mod destage;
@@ -47,13 +48,15 @@ use base::Base;
 pub use base::WritesRefused;
 use candidates::Sought;
 use capacity::Capacity;
+use carry::Carrying;
+pub use carry::Taken;
 use checkpoint::{Checkpoints, Last};
 use count::Counting;
 use destage::Destage;
 use discard::Discard;
 use events::Event;
 use front::Front;
-pub use front::{Change, Compared, CopyRange, Looked, Plan, Taken, Writing};
+pub use front::{Change, Compared, CopyRange, Looked, Plan, Writing};
 use keeper::MapKeeper;
 use rebuild::Rebuild;
 use reclaim::Reclaim;
@@ -148,13 +151,15 @@ impl Shard {
         let reclaim = Rc::new(Reclaim::new(of(), Rc::clone(&checkpoints), Rc::clone(&keeper)));
         let (found, won) = (Rc::clone(&search), Rc::clone(&reclaim));
         let discard = Rc::new(Discard::new(of(), Rc::clone(&capacity), found, won));
-        let counting = Rc::new(Counting::new(of()));
+        let carry = Rc::new(Carrying::new(of(), Rc::clone(&destage)));
+        let counting = Rc::new(Counting::new(of(), Rc::clone(&carry)));
         let front = Front::new(
             of(),
             Rc::clone(&capacity),
             Rc::clone(&search),
             Rc::clone(&destage),
             Rc::clone(&counting),
+            carry,
         );
         let remake = Remake::new(of(), Rc::clone(&checkpoints));
         let scrub = Scrub::new(of(), Rc::clone(&checkpoints));

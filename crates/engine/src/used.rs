@@ -1,31 +1,159 @@
-//! How much of each volume is used: what every shard counted last.
+//! How much of each volume is used, and what its snapshots hold: what every shard counted last.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use reactor::cross_core::Lock;
 
-use crate::address::View;
-use crate::volume::state::State;
+use crate::address::{Version, View};
+use crate::map::{Period, Tally};
+use crate::volume::state::{Occupied, State};
 
-/// Blocks with contents by view, of one shard.
-pub type Counts = BTreeMap<View, u64>;
+/// The versions that snapshots of each view see, in order.
+pub type Seen = BTreeMap<View, Vec<Version>>;
 
-/// What volumes of a pool use, for all its shards.
+/// Blocks with contents, of one shard.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Those of volumes.
+    newest: BTreeMap<View, u64>,
+    /// Of those that have snapshots, what these see.
+    older: BTreeMap<View, OfSnapshots>,
+}
+
+/// What the snapshots of a volume see. A stretch of blocks costs two look-ups of versions, however many see it.
+#[derive(Clone, Debug, Default)]
+struct OfSnapshots {
+    /// What each of them sees the last of, in order.
+    seen: Vec<Version>,
+    /// Of each, how many blocks more it sees than the one before; wraps. Once all are counted, how many it sees.
+    sees: Vec<u64>,
+    /// Of each, how many blocks nobody else sees.
+    unique: Vec<u64>,
+    /// Blocks that only hosts see.
+    unique_of_hosts: u64,
+    /// Blocks that hosts do not see.
+    held: u64,
+}
+
+impl OfSnapshots {
+    fn new(seen: Vec<Version>) -> Self {
+        let zeroes = vec![0; seen.len()];
+        Self { sees: zeroes.clone(), unique: zeroes, seen, ..Self::default() }
+    }
+
+    fn add(&mut self, period: Period, blocks: u64) {
+        let first = self.seen.partition_point(|seen| *seen < period.since);
+        let end = match period.until {
+            Some(until) => self.seen.partition_point(|seen| *seen <= until),
+            None => self.seen.len(),
+        };
+        let viewers = end.saturating_sub(first);
+        if let Some(step) = self.sees.get_mut(first).filter(|_| viewers > 0) {
+            *step = step.wrapping_add(blocks);
+        }
+        if let Some(step) = self.sees.get_mut(end).filter(|_| viewers > 0) {
+            *step = step.wrapping_sub(blocks);
+        }
+        match (period.is_newest(), viewers) {
+            (true, 0) => self.unique_of_hosts += blocks,
+            (false, 1) => self.unique[first] += blocks,
+            _ => {}
+        }
+        if !period.is_newest() && viewers > 0 {
+            self.held += blocks;
+        }
+    }
+
+    /// All are counted.
+    fn sum_up(&mut self) {
+        let mut sum: u64 = 0;
+        for sees in &mut self.sees {
+            sum = sum.wrapping_add(*sees);
+            *sees = sum;
+        }
+    }
+
+    fn of_snapshot(&self, sees: Version) -> Option<Occupied> {
+        let nth = self.seen.binary_search(&sees).ok()?;
+        Some(Occupied { referenced: self.sees[nth], unique: self.unique[nth], held: 0 })
+    }
+}
+
+impl Counts {
+    /// Of no blocks so far, where snapshots see these versions.
+    pub fn new(seen: Seen) -> Self {
+        let older = seen.into_iter().map(|(view, seen)| (view, OfSnapshots::new(seen)));
+        Self { newest: BTreeMap::new(), older: older.collect() }
+    }
+
+    /// What a volume has.
+    pub fn of_volume(&self, view: View) -> Occupied {
+        let referenced = self.newest.get(&view).copied().unwrap_or(0);
+        match self.older.get(&view) {
+            Some(OfSnapshots { unique_of_hosts, held, .. }) => {
+                Occupied { referenced, unique: *unique_of_hosts, held: *held }
+            }
+            None => Occupied { referenced, unique: referenced, held: 0 },
+        }
+    }
+
+    /// What a snapshot sees; `None` if it was not known when this was counted.
+    pub fn of_snapshot(&self, view: View, sees: Version) -> Option<Occupied> {
+        self.older.get(&view)?.of_snapshot(sees)
+    }
+
+    fn of(&self, state: &State) -> Option<Occupied> {
+        match state.sees {
+            None => Some(self.of_volume(state.view)),
+            Some(sees) => self.of_snapshot(state.view, sees),
+        }
+    }
+}
+
+impl Tally for &mut Counts {
+    fn wants_older(&self, view: View) -> bool {
+        self.older.contains_key(&view)
+    }
+
+    fn add(&mut self, view: View, period: Period, blocks: u64) {
+        if period.is_newest() {
+            *self.newest.entry(view).or_insert(0) += blocks;
+        }
+        if let Some(older) = self.older.get_mut(&view) {
+            older.add(period, blocks);
+        }
+    }
+}
+
+/// What volumes of a pool use, and their snapshots, for all its shards.
 #[derive(Default)]
-pub struct Used(Lock<Inside>);
+pub struct Used {
+    inside: Lock<Inside>,
+    /// Snapshots that came, and that went.
+    changes: AtomicU64,
+}
 
 #[derive(Default)]
 struct Inside {
     /// The last count of each shard; none before the first since the pool was opened.
     counts: Vec<Option<Counts>>,
-    volumes: BTreeMap<View, Arc<State>>,
+    /// Volumes, and their snapshots.
+    all: BTreeMap<Id, Arc<State>>,
 }
+
+/// A volume's view, or that with what a snapshot of it sees.
+type Id = (View, Option<Version>);
+
+/// Of how many it is asked, or how many are told, before others of the core have their turn: there may be 100,000.
+const TURN: usize = 256;
 
 impl Inside {
     /// What all shards counted together, once each of them has.
-    fn sum(&self, view: View) -> Option<u64> {
-        let of = |counts: &Option<Counts>| Some(counts.as_ref()?.get(&view).copied().unwrap_or(0));
+    fn sum(&self, state: &State) -> Option<Occupied> {
+        let of = |counts: &Option<Counts>| counts.as_ref()?.of(state);
         self.counts.iter().map(of).sum()
     }
 }
@@ -34,32 +162,74 @@ impl Used {
     /// Of a pool with so many shards.
     pub fn new(shards: u16) -> Self {
         let counts = vec![None; usize::from(shards)];
-        Self(Lock::new(Inside { counts, ..Inside::default() }))
+        let inside = Lock::new(Inside { counts, ..Inside::default() });
+        Self { inside, changes: AtomicU64::new(0) }
     }
 
-    /// A volume that is there from now on is told what it uses.
-    pub fn add(&self, volume: Arc<State>) {
-        let mut inside = self.0.lock();
-        if let Some(blocks) = inside.sum(volume.view) {
-            volume.set_used(blocks);
+    /// How many snapshots came and went so far.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Calls `each` with those behind one, a turn of them; gives the last.
+    fn turn(&self, after: Option<Id>, mut each: impl FnMut(&Inside, Id, &State)) -> Option<Id> {
+        let inside = self.inside.lock();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut last = None;
+        for (id, state) in inside.all.range((from, Bound::Unbounded)).take(TURN) {
+            each(&inside, *id, state);
+            last = Some(*id);
         }
-        inside.volumes.insert(volume.view, volume);
+        last
     }
 
-    /// A volume went.
-    pub fn remove(&self, view: View) {
-        self.0.lock().volumes.remove(&view);
+    async fn each(&self, mut each: impl FnMut(&Inside, Id, &State)) {
+        let mut after = None;
+        while let Some(last) = self.turn(after, &mut each) {
+            after = Some(last);
+            reactor::yield_now().await;
+        }
     }
 
-    /// Tells all volumes what a shard counted.
-    pub fn publish(&self, shard: u16, counts: Counts) {
-        let mut inside = self.0.lock();
-        inside.counts[usize::from(shard)] = Some(counts);
-        for (view, volume) in &inside.volumes {
-            if let Some(blocks) = inside.sum(*view) {
-                volume.set_used(blocks);
+    /// The versions that the snapshots there are see. One that comes meanwhile may be missed.
+    pub async fn seen(&self) -> Seen {
+        let mut seen = Seen::new();
+        let each = |_: &Inside, (view, sees): Id, _: &State| {
+            if let Some(sees) = sees {
+                seen.entry(view).or_default().push(sees);
             }
+        };
+        self.each(each).await;
+        seen
+    }
+
+    /// A volume, or a snapshot, that is there from now on is told what it uses.
+    pub fn add(&self, state: Arc<State>) {
+        let mut inside = self.inside.lock();
+        if let Some(occupied) = inside.sum(&state) {
+            state.set_occupied(occupied);
         }
+        let is_snapshot = state.sees.is_some();
+        inside.all.insert((state.view, state.sees), state);
+        self.changes.fetch_add(u64::from(is_snapshot), Ordering::AcqRel);
+    }
+
+    /// A volume, or a snapshot, went.
+    pub fn remove(&self, state: &State) {
+        self.inside.lock().all.remove(&(state.view, state.sees));
+        self.changes.fetch_add(u64::from(state.sees.is_some()), Ordering::AcqRel);
+    }
+
+    /// Tells all of what a shard counted.
+    pub async fn publish(&self, shard: u16, mut counts: Counts) {
+        counts.older.values_mut().for_each(OfSnapshots::sum_up);
+        self.inside.lock().counts[usize::from(shard)] = Some(counts);
+        let tell = |inside: &Inside, _: Id, state: &State| {
+            if let Some(occupied) = inside.sum(state) {
+                state.set_occupied(occupied);
+            }
+        };
+        self.each(tell).await;
     }
 }
 
@@ -74,27 +244,62 @@ mod tests {
     }
 
     fn counts<const N: usize>(of: [(u32, u64); N]) -> Counts {
-        of.into_iter().map(|(view, blocks)| (View::new(view), blocks)).collect()
+        let newest = of.into_iter().map(|(view, blocks)| (View::new(view), blocks)).collect();
+        Counts { newest, ..Counts::default() }
     }
 
     #[test]
     fn what_a_volume_uses_is_known_once_every_shard_has_counted_and_is_never_another_ones() {
-        let used = Used::new(2);
-        let (one, two) = (volume(1, 1 << 20), volume(2, 1 << 20));
-        used.add(Arc::clone(&one));
-        used.publish(0, counts([(1, 3), (2, 9)]));
-        assert_eq!(one.used(), None);
-        used.publish(1, counts([(2, 1)]));
-        assert_eq!(one.used(), Some(3 * 4096));
-        used.add(Arc::clone(&two));
-        assert_eq!(two.used(), Some(10 * 4096));
-        used.remove(View::new(1));
-        used.publish(0, counts([(1, 5)]));
-        assert_eq!((one.used(), two.used()), (Some(3 * 4096), Some(4096)));
-        // Never more than its size.
-        used.publish(0, counts([(2, 1000)]));
-        assert_eq!(two.used(), Some(1 << 20));
-        two.set_bytes(8192);
-        assert_eq!(two.used(), Some(8192));
+        reactor::simulate(1, async {
+            let used = Used::new(2);
+            let (one, two) = (volume(1, 1 << 20), volume(2, 1 << 20));
+            used.add(Arc::clone(&one));
+            used.publish(0, counts([(1, 3), (2, 9)])).await;
+            assert_eq!(one.used(), None);
+            used.publish(1, counts([(2, 1)])).await;
+            assert_eq!(one.used(), Some(3 * 4096));
+            used.add(Arc::clone(&two));
+            assert_eq!(two.used(), Some(10 * 4096));
+            used.remove(&one);
+            used.publish(0, counts([(1, 5)])).await;
+            assert_eq!((one.used(), two.used()), (Some(3 * 4096), Some(4096)));
+            // Never more than its size.
+            used.publish(0, counts([(2, 1000)])).await;
+            assert_eq!(two.used(), Some(1 << 20));
+            two.set_bytes(8192);
+            assert_eq!(two.used(), Some(8192));
+        });
+    }
+
+    #[test]
+    fn what_each_sees_and_what_it_alone_sees_add_up() {
+        let version = |n| Version::new(n).unwrap();
+        let view = View::new(1);
+        let seen = [2, 5, 9].map(version).to_vec();
+        let mut counts = Counts::new(BTreeMap::from([(view, seen)]));
+        let all = [
+            // Seen by all, by hosts, by nobody any more, by the last two and hosts.
+            ((0, None), 1),
+            ((10, None), 10),
+            ((6, Some(8)), 100),
+            ((3, None), 1000),
+            // Seen by the first, the second, the first two, the last.
+            ((1, Some(4)), 10_000),
+            ((3, Some(5)), 100_000),
+            ((0, Some(8)), 1_000_000),
+            ((9, Some(9)), 10_000_000),
+        ];
+        for ((since, until), blocks) in all {
+            let period = Period { since: version(since), until: until.map(version) };
+            (&mut counts).add(view, period, blocks);
+        }
+        counts.older.values_mut().for_each(OfSnapshots::sum_up);
+        let occupied = |sees| counts.older[&view].of_snapshot(version(sees));
+        let told = |referenced, unique, held| Occupied { referenced, unique, held };
+        assert_eq!(occupied(2), Some(told(1_010_001, 10_000, 0)));
+        assert_eq!(occupied(5), Some(told(1_101_001, 100_000, 0)));
+        assert_eq!(occupied(9), Some(told(10_001_001, 10_000_000, 0)));
+        assert_eq!(occupied(3), None);
+        assert_eq!(counts.of_volume(view), told(1011, 10, 11_110_000));
     }
 }

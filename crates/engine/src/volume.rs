@@ -86,6 +86,21 @@ impl Volume {
         self.state.used()
     }
 
+    /// Of the bytes [used](Self::used), those that none of its snapshots sees. Of a snapshot, those that neither hosts nor
+    /// another snapshot sees: what comes back when it alone is deleted, if it is not copied by reference elsewhere. As of
+    /// the same count as what is used.
+    #[must_use]
+    pub fn unique(&self) -> Option<u64> {
+        self.state.unique()
+    }
+
+    /// Bytes that hosts do not see any more, and at least one of its snapshots does: what comes back when all of those are
+    /// deleted. As of the same count as what is used.
+    #[must_use]
+    pub fn held_by_snapshots(&self) -> Option<u64> {
+        self.state.held()
+    }
+
     /// The logical block hosts see, in bytes: 512 or 4096.
     #[must_use]
     pub fn block_size(&self) -> u32 {

@@ -92,8 +92,9 @@ fn diff(global: &Global, snapshots: &[SnapshotPath]) -> Outcome {
 }
 
 fn snapshot_table(all: &[Snapshot]) -> Table {
-    let mut table =
-        table(&["snapshot", "taken", "state", "size", "subsystem", "nsid", "uuid"], &[3, 5]);
+    let header =
+        ["snapshot", "taken", "state", "size", "referenced", "unique", "subsystem", "nsid", "uuid"];
+    let mut table = table(&header, &[3, 4, 5, 7]);
     for snapshot in all {
         let mapping = snapshot.mapping.as_ref();
         let taken = (snapshot.created_ms > 0).then(|| time(snapshot.created_ms)).flatten();
@@ -102,6 +103,8 @@ fn snapshot_table(all: &[Snapshot]) -> Table {
             or_dash(taken),
             snapshot.state.name().to_owned(),
             snapshot.size.to_string(),
+            or_dash(snapshot.referenced),
+            or_dash(snapshot.unique),
             or_dash(mapping.map(|at| at.subsystem.to_string())),
             or_dash(mapping.map(|at| at.nsid)),
             snapshot.id.to_string(),

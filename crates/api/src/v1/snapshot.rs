@@ -18,6 +18,14 @@ pub struct Snapshot {
     pub size: Size,
     /// Logical block size in bytes.
     pub block_size: u32,
+    /// Bytes of contents that it has, as of the last count, also where its volume or other snapshots have them. Left out
+    /// until it is counted, soon after it was taken or its pool was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub referenced: Option<Size>,
+    /// Of those, what nobody else has, as of the same count: what comes back when it alone is deleted, if it is not copied
+    /// by reference elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Size>,
     /// When it was taken: milliseconds since 1970-01-01 00:00:00 UTC, of which the pool keeps whole seconds. 0 of one
     /// whose pool is not open.
     pub created_ms: u64,

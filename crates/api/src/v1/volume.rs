@@ -19,6 +19,10 @@ pub struct Volume {
     /// it is counted, soon after the pool was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Size>,
+    /// Bytes that it has not any more and its snapshots have, as of the same count: what comes back when all of them are
+    /// deleted. Left out until it is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by_snapshots: Option<Size>,
     /// Logical block size in bytes.
     pub block_size: u32,
     /// How many snapshots it has. Left out while its pool is not open.

@@ -202,6 +202,16 @@ fn of_volumes(text: &mut Text, volumes: &[Volume]) {
     for (volume, used) in volumes.iter().filter_map(|volume| Some((volume, volume.used?))) {
         text.sample(name, &labels_of(volume), used.bytes());
     }
+    let name = "flashloom_volume_snapshots";
+    text.family(name, "gauge", "Snapshots of a volume.");
+    for (volume, count) in volumes.iter().filter_map(|of| Some((of, of.snapshots?))) {
+        text.sample(name, &labels_of(volume), count);
+    }
+    let name = "flashloom_volume_held_by_snapshots_bytes";
+    text.family(name, "gauge", "Bytes that a volume has not any more and its snapshots have.");
+    for (volume, held) in volumes.iter().filter_map(|of| Some((of, of.held_by_snapshots?))) {
+        text.sample(name, &labels_of(volume), held.bytes());
+    }
 }
 
 fn segments(text: &mut Text, pools: &[Pool]) {

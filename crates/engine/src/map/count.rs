@@ -9,18 +9,42 @@
 //! stay for as long as the caller's grace. A flush is what makes a memtable's contents a run that this piece does not
 //! have: it ends there.
 
-use super::flat::{END, Flat, Item, Place, end_of_view, flat, low64, unflat};
+mod versions;
+
+use super::flat::{END, Flat, Item, end_of_view, flat, low64, unflat};
+use super::lookup::Period;
 use super::memtable::{Cursor, Memtable};
 use super::page::ITEMS_MAX;
 use super::source::Source;
 use super::state::State;
 use super::{Map, Pages};
-use crate::address::{Key, View};
+use crate::address::{Key, Version, View};
 use crate::error::Result;
 use std::ops::Range;
+use versions::{Layers, has_contents};
 
 /// Steps before others on the core have their turn.
 const COUNT_TURN: usize = 1024;
+
+/// Who counts.
+pub trait Tally {
+    /// Whether what a view's blocks were before is counted as well.
+    fn wants_older(&self, view: View) -> bool;
+
+    /// So many blocks of a view more have contents, or have lost them, or had them: for what time. Of views whose older
+    /// ones are not wanted that is any with the newest in it.
+    fn add(&mut self, view: View, period: Period, blocks: u64);
+}
+
+impl<F: FnMut(View, u64)> Tally for F {
+    fn wants_older(&self, _: View) -> bool {
+        false
+    }
+
+    fn add(&mut self, view: View, _: Period, blocks: u64) {
+        self(view, blocks);
+    }
+}
 
 /// Blocks of which something newer than the map says whether they have contents, or should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +73,7 @@ struct Stretch {
 
 impl From<&Item> for Stretch {
     fn from(item: &Item) -> Self {
-        Self { start: item.start, end: item.end(), has_contents: item.place != Place::Hole }
+        Self { start: item.start, end: item.end(), has_contents: has_contents(item.place) }
     }
 }
 
@@ -57,6 +81,7 @@ impl From<&Item> for Stretch {
 #[derive(Default)]
 struct Looked {
     next: Option<Stretch>,
+    since: Version,
     cursor: Cursor,
     checksums: Vec<u32>,
 }
@@ -65,6 +90,7 @@ impl Looked {
     /// Stands at the first item that ends after `at`.
     fn look(&mut self, memtable: &Memtable, at: Flat) {
         let item = memtable.next(at, &mut self.cursor, &mut self.checksums, ITEMS_MAX);
+        self.since = item.map_or(Version::FIRST, |(_, since)| since);
         self.next = item.map(|(item, _)| Stretch::from(&item));
     }
 }
@@ -94,6 +120,8 @@ struct Count<'a> {
     starts: Vec<Flat>,
     /// Blocks found of one view, and not told yet.
     found: (View, u64),
+    /// What the blocks at `at` were, where that is wanted.
+    layers: Layers,
 }
 
 impl<'a> Count<'a> {
@@ -108,6 +136,7 @@ impl<'a> Count<'a> {
             starts: vec![END; SOURCES + sources.len()],
             sources,
             found: (unflat(range.start).view, 0),
+            layers: Layers::default(),
         }
     }
 
@@ -116,7 +145,7 @@ impl<'a> Count<'a> {
     }
 
     /// Counts as far as that needs no page.
-    fn go_on(&mut self, state: &State, found: &mut impl FnMut(View, u64)) -> Result<Next> {
+    fn go_on(&mut self, state: &State, found: &mut impl Tally) -> Result<Next> {
         // Whatever happened to them meanwhile.
         for (looked, memtable) in self.memtables.iter_mut().zip([&state.active, &state.frozen]) {
             looked.look(memtable, self.at);
@@ -132,12 +161,14 @@ impl<'a> Count<'a> {
                 return Ok(Next::Done);
             }
             self.at = start;
+            let wants_older = found.wants_older(unflat(start).view);
             let unopened = self.source(layer).and_then(|n| Some((n, self.sources[n].unopened()?)));
             let next = match unopened {
                 Some((n, table)) => {
                     let alone = table.low == start
                         && table.high <= others.min(self.end)
-                        && table.high <= end_of_view(start);
+                        && table.high <= end_of_view(start)
+                        && !(wants_older && table.has_versions);
                     let (high, blocks) = (table.high, table.blocks);
                     match if alone { self.sources[n].is_whole()? } else { Some(false) } {
                         None => Some(Next::Index(n)),
@@ -149,6 +180,7 @@ impl<'a> Count<'a> {
                         }
                     }
                 }
+                None if wants_older => self.take_versions(state, found),
                 None => self.take(layer, others, found)?,
             };
             if let Some(next) = next {
@@ -210,15 +242,11 @@ impl<'a> Count<'a> {
 
     /// Counts what a layer says from `at` on: all of it before another one says something, or, where others do at once,
     /// what it says first.
-    fn take(
-        &mut self,
-        layer: usize,
-        others: Flat,
-        found: &mut impl FnMut(View, u64),
-    ) -> Result<Option<Next>> {
+    fn take(&mut self, layer: usize, others: Flat, found: &mut impl Tally) -> Result<Option<Next>> {
         let alone = others > self.at;
         let newer = self.starts[..layer].iter().copied().min().unwrap_or(END);
-        let limit = if alone { others } else { newer }.min(self.end);
+        // Of the next view older ones may be wanted.
+        let limit = if alone { others } else { newer }.min(self.end).min(end_of_view(self.at));
         let Some(n) = self.source(layer) else {
             let stretch = match layer {
                 NEWER => self.newer.first().map(Span::stretch),
@@ -243,7 +271,7 @@ impl<'a> Count<'a> {
     }
 
     /// Counts what a stretch has from `at` on and before `limit`.
-    fn count(&mut self, stretch: Stretch, limit: Flat, found: &mut impl FnMut(View, u64)) {
+    fn count(&mut self, stretch: Stretch, limit: Flat, found: &mut impl Tally) {
         let (start, end) = (stretch.start.max(self.at), stretch.end.min(limit));
         if stretch.has_contents {
             self.add(start, low64(end - start), found);
@@ -251,7 +279,8 @@ impl<'a> Count<'a> {
         self.at = end;
     }
 
-    fn add(&mut self, at: Flat, blocks: u64, found: &mut impl FnMut(View, u64)) {
+    /// Counts blocks that are so since the first version, or of whose older ones nobody wants to know.
+    fn add(&mut self, at: Flat, blocks: u64, found: &mut impl Tally) {
         let view = unflat(at).view;
         if view != self.found.0 {
             self.tell(found);
@@ -260,17 +289,18 @@ impl<'a> Count<'a> {
         self.found.1 += blocks;
     }
 
-    fn tell(&mut self, found: &mut impl FnMut(View, u64)) {
+    fn tell(&mut self, found: &mut impl Tally) {
         let (view, blocks) = (self.found.0, std::mem::take(&mut self.found.1));
         if blocks > 0 {
-            found(view, blocks);
+            found.add(view, Period { since: Version::FIRST, until: None }, blocks);
         }
     }
 }
 
 impl<P: Pages> Map<P> {
     /// Counts the blocks with contents, and lost ones, of a range of keys, where `newer`, in order, lies over what the
-    /// map says: calls `found` with how many there are of a view, more than once perhaps. Ends once about so many pages
+    /// map says: tells `found` how many there are of a view, more than once perhaps. Where what they were before is
+    /// wanted, `newer` is of no version that a snapshot sees. Ends once about so many pages
     /// were read, or `stop` says so; gives the key that comes next. The pages of the map must stay where they are
     /// meanwhile.
     ///
@@ -282,7 +312,7 @@ impl<P: Pages> Map<P> {
         newer: &[Span],
         pages: usize,
         stop: impl Fn() -> bool,
-        mut found: impl FnMut(View, u64),
+        mut found: impl Tally,
     ) -> Result<Key> {
         let range =
             flat(range.start.view, range.start.block)..flat(range.end.view, range.end.block);

@@ -45,7 +45,7 @@ mod tests;
 mod writer;
 
 pub(crate) use check::{Checked, News, PageKind, empty_page};
-pub use count::Span;
+pub use count::{Span, Tally};
 pub use extents::{Contents, Extent, Extents};
 pub use limits::MapLimits;
 pub use lookup::Period;

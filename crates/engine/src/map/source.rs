@@ -1,6 +1,6 @@
 //! Reading a level in order, for a merge: a few pages ahead, past the cache.
 
-use super::flat::{END, Flat, Item, low64};
+use super::flat::{END, Flat, Item, Place, low64};
 use super::limits::{READ_AHEAD, SOURCE_TABLES};
 use super::page::{Kind, Page, Parsed};
 use super::stack::{Layer, STACK_BLOCKS};
@@ -124,6 +124,14 @@ impl Source {
             let crcs = layer.crcs.get(..usize64(blocks)).unwrap_or_default().to_vec();
             Layer { source, crcs, ..*layer }
         }));
+    }
+
+    /// Calls `see` with each version of the current item, the newest first.
+    pub fn each_version(&self, mut see: impl FnMut(Version, Place)) {
+        if let Some(item) = self.current.filter(|_| !self.is_stack()) {
+            see(self.version, item.place);
+        }
+        self.layers.iter().for_each(|layer| see(layer.version, layer.place));
     }
 
     /// The table it would open next, when it stands at none.

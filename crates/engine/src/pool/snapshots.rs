@@ -1,8 +1,10 @@
 //! Snapshots of volumes: taken of several at one instant, listed, read, deleted (decision 0026).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+
+use reactor::join_all;
 
 use super::Pool;
 use super::volumes::{find, invalid};
@@ -36,15 +38,25 @@ pub struct SnapshotStatus {
     pub bytes: u64,
     /// When it was taken, in seconds since 1970.
     pub created: u64,
+    /// Bytes of contents that it sees, also where others see them. As of a few seconds ago, longer where there is much to
+    /// count; `None` until it was counted for the first time, since it was taken or its pool was opened.
+    pub referenced: Option<u64>,
+    /// Of those, what neither hosts nor another snapshot sees: what comes back when it alone is deleted, if it is not copied
+    /// by reference elsewhere. As of the same count: what others hold together is the unique part of the last one only once
+    /// the deletion of the others was counted.
+    pub unique: Option<u64>,
 }
 
 impl SnapshotStatus {
-    fn of(snapshot: &Object) -> Self {
+    fn of(snapshot: &Object, states: &BTreeMap<View, Arc<State>>) -> Self {
+        let state = states.get(&snapshot.view);
         Self {
             name: snapshot.name.to_string(),
             id: snapshot.id,
             bytes: snapshot.bytes,
             created: snapshot.created,
+            referenced: state.and_then(|state| state.used()),
+            unique: state.and_then(|state| state.unique()),
         }
     }
 }
@@ -137,6 +149,7 @@ impl Pool {
         for (snapshot, taken) in made {
             self.adopt_snapshot(&snapshot, taken.view, taken.sees);
         }
+        self.count_snapshots();
         Ok(())
     }
 
@@ -186,7 +199,20 @@ impl Pool {
     /// A snapshot can be read from now on.
     pub(super) fn adopt_snapshot(&self, snapshot: &Object, view: View, sees: Version) {
         let state = Arc::new(State::of_snapshot(snapshot, view, sees));
+        self.0.common.used.add(Arc::clone(&state));
         self.0.snapshots.borrow_mut().insert(snapshot.view, state);
+    }
+
+    /// Has the shards count anew what snapshots hold, without waiting for them. One that ended counts nothing any more.
+    pub(super) fn count_snapshots(&self) {
+        let handles = Arc::clone(&self.0.handles);
+        let note = |shard: Rc<Shard>| async move {
+            shard.counting.note_change();
+            Ok(())
+        };
+        drop(reactor::spawn(async move {
+            drop(join_all(handles.iter().map(|handle| handle.call(note))).await);
+        }));
     }
 
     /// The snapshots of a volume, the oldest first.
@@ -201,7 +227,8 @@ impl Pool {
             };
             let mut all: Vec<&Object> = catalog.objects().filter(is_of).collect();
             all.sort_by_key(|snapshot| snapshot.parent_epoch);
-            Ok(all.into_iter().map(SnapshotStatus::of).collect())
+            let states = self.0.snapshots.borrow();
+            Ok(all.into_iter().map(|snapshot| SnapshotStatus::of(snapshot, &states)).collect())
         })
     }
 
@@ -213,7 +240,9 @@ impl Pool {
             let mut all: Vec<_> = catalog.objects().filter(is_snapshot).collect();
             all.sort_by_key(|snapshot| (snapshot.parent, snapshot.parent_epoch));
             let of = |snapshot: &Object| Some(catalog.get(snapshot.parent?)?.name.to_string());
-            let each = |snapshot: &Object| Some((of(snapshot)?, SnapshotStatus::of(snapshot)));
+            let states = self.0.snapshots.borrow();
+            let each =
+                |snapshot: &Object| Some((of(snapshot)?, SnapshotStatus::of(snapshot, &states)));
             all.into_iter().filter_map(each).collect()
         })
     }
@@ -246,10 +275,12 @@ impl Pool {
         let snapshot = common.superblock.change_catalog(drop).await?;
         if let Some(state) = self.0.snapshots.borrow_mut().remove(&snapshot.view) {
             state.close();
+            common.used.remove(&state);
         }
         if let (Some(view), Some(sees)) = (snapshot.parent, snapshot.sees()) {
             common.snapshots.remove(view, sees);
         }
+        self.count_snapshots();
         Ok(())
     }
 }

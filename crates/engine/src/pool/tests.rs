@@ -20,6 +20,7 @@ mod crossing;
 mod discards;
 mod graces;
 mod halves;
+mod held;
 mod hung;
 mod labels;
 mod lasting;

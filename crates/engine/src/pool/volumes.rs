@@ -15,7 +15,7 @@ use crate::format::check_name;
 use crate::limits::VOLUME_BYTES_MAX;
 use crate::shard::Shard;
 use crate::volume::Volume;
-use crate::volume::state::State;
+use crate::volume::state::{Occupied, State};
 
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +146,7 @@ impl Pool {
                 self.finish_shrink(&object.name).await?;
             }
         }
+        self.count_snapshots();
         Ok(())
     }
 
@@ -198,7 +199,7 @@ impl Pool {
         };
         let volume = self.0.common.superblock.change_catalog(add).await?;
         let state = Arc::new(State::new(&volume));
-        state.set_used(0);
+        state.set_occupied(Occupied::default());
         self.0.common.used.add(Arc::clone(&state));
         self.0.volumes.borrow_mut().insert(spec.name.clone(), state);
         self.volume(&spec.name)
@@ -223,7 +224,7 @@ impl Pool {
         let (view, bytes) = self.0.common.superblock.change_catalog(mark).await?;
         if let Some(state) = self.0.volumes.borrow_mut().remove(name) {
             state.close();
-            self.0.common.used.remove(state.view);
+            self.0.common.used.remove(&state);
         }
         self.finish_delete(view, bytes).await
     }

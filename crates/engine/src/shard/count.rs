@@ -3,15 +3,18 @@
 //! Nobody keeps these numbers as blocks come and go: whether a write replaces something is found by a merge, some
 //! time later. So the map is gone through with the log over it, after something has changed, at a leisurely pace:
 //! a piece at a time, with a pause after each in proportion to what it took.
+//!
+//! What snapshots see is counted in the same pass, from the map alone: before it begins, what they see of the log goes
+//! there.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::now_exact;
 
 use super::base::Base;
+use super::carry::Carrying;
 use super::events::Event;
 use crate::address::{Key, View};
 use crate::canary::{self, Canary};
@@ -24,12 +27,22 @@ use crate::used::Counts;
 /// Counts what volumes use.
 pub struct Counting {
     base: Rc<Base>,
-    /// The first record of the log that the last count did not know; 0 before the first one.
-    as_of: Cell<u64>,
+    carry: Rc<Carrying>,
+    /// What the last count knew; nothing before the first one.
+    as_of: Cell<AsOf>,
     /// Counts that did not come to their end.
     failed: Cell<u64>,
     /// Whoever changes something has to say so.
     idle: Cell<bool>,
+}
+
+/// Of what a count is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct AsOf {
+    /// The first record of the log that it did not know.
+    record: u64,
+    /// Snapshots that had been taken, and deleted.
+    snapshots: u64,
 }
 
 /// How far a count came.
@@ -48,11 +61,17 @@ fn pause_after(took: Duration) -> Duration {
 
 impl Counting {
     #[must_use]
-    pub const fn new(base: Rc<Base>) -> Self {
-        Self { base, as_of: Cell::new(0), failed: Cell::new(0), idle: Cell::new(false) }
+    pub fn new(base: Rc<Base>, carry: Rc<Carrying>) -> Self {
+        let (as_of, failed, idle) = (Cell::default(), Cell::new(0), Cell::new(false));
+        Self { base, carry, as_of, failed, idle }
     }
 
-    /// Something was appended to the log.
+    fn now(&self) -> AsOf {
+        let (record, snapshots) = (self.base.log.settled(), self.base.common.used.changes());
+        AsOf { record, snapshots }
+    }
+
+    /// Something was appended to the log, or snapshots came or went.
     #[inline]
     pub fn note_change(&self) {
         if self.idle.replace(false) {
@@ -68,17 +87,17 @@ impl Counting {
             let changes = || {
                 // Whoever said that something changes may have said so before it had.
                 self.idle.set(true);
-                ends() || self.base.log.settled() != self.as_of.get()
+                ends() || self.now() != self.as_of.get()
             };
             self.base.events.until(Event::Counted, changes).await;
             self.idle.set(false);
             if ends() || !self.rests(pause).await {
                 return;
             }
-            let as_of = self.base.log.settled();
+            let as_of = self.now();
             match self.count_views().await {
                 Ok(Some(Counted { counts, is_whole, took })) => {
-                    self.base.common.used.publish(self.base.writer.shard(), counts);
+                    self.base.common.used.publish(self.base.writer.shard(), counts).await;
                     if is_whole {
                         self.as_of.set(as_of);
                     }
@@ -103,7 +122,13 @@ impl Counting {
 
     /// Counts the blocks of all volumes once. `None` when the shard ends.
     async fn count_views(&self) -> Result<Option<Counted>> {
-        let (mut counts, mut is_whole) = (BTreeMap::new(), true);
+        let seen = self.base.common.used.seen().await;
+        if !seen.is_empty() {
+            // From then on the log has nothing that these snapshots see.
+            self.carry.carry_all().await?;
+        }
+        let mut counts = Counts::new(seen);
+        let mut is_whole = true;
         let (mut at, end) = (Key::new(View::new(1), 0), Key::new(View::SHARED, 0));
         let mut begun = now_exact();
         while at < end {
@@ -116,9 +141,9 @@ impl Counting {
                 at = {
                     // The map's pages stay where they are while they are looked at.
                     let _reading = self.base.grace.enter();
-                    let found = |view, blocks| *counts.entry(view).or_insert(0) += blocks;
                     let (range, stop) = (at..newest.until, || self.base.has_ended());
-                    self.base.map.count(range, &newest.spans, COUNT_PAGES, stop, found).await?
+                    let (map, found) = (&self.base.map, &mut counts);
+                    map.count(range, &newest.spans, COUNT_PAGES, stop, found).await?
                 };
                 let took = Duration::from_nanos(now_exact() - begun);
                 if self.base.has_ended() {
@@ -138,8 +163,11 @@ impl Counting {
 
     /// Waits until all that is in the log now is counted; tells whether it was: a count may not come to its end.
     pub async fn counted(&self) -> bool {
-        let (settled, failed) = (self.base.log.settled(), self.failed.get());
-        let knows = || self.as_of.get() >= settled;
+        let (now, failed) = (self.now(), self.failed.get());
+        let knows = || {
+            let AsOf { record, snapshots } = self.as_of.get();
+            record >= now.record && snapshots >= now.snapshots
+        };
         let ends = || self.base.is_over();
         let done = || knows() || ends() || self.failed.get() > failed;
         self.base.events.until(Event::Counted, done).await;

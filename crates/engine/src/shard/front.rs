@@ -16,6 +16,7 @@ use reactor::GracePeriod;
 
 use super::base::Base;
 use super::capacity::Capacity;
+use super::carry::Carrying;
 use super::count::Counting;
 use super::destage::Destage;
 use super::search::SpaceSearch;
@@ -23,7 +24,6 @@ use crate::partial::Locks;
 pub use changes::{Change, Compared, Looked};
 pub use copy::CopyRange;
 pub use plan::Plan;
-pub use snapshot::Taken;
 pub use write::Writing;
 
 /// Where requests enter a shard.
@@ -41,8 +41,7 @@ pub struct Front {
     spare_plans: RefCell<Vec<Plan>>,
     /// Blocks that hosts wrote, since the shard was opened.
     written: Cell<u64>,
-    /// What of the log snapshots see.
-    cuts: snapshot::Cuts,
+    carry: Rc<Carrying>,
 }
 
 impl Front {
@@ -53,8 +52,8 @@ impl Front {
         search: Rc<SpaceSearch>,
         destage: Rc<Destage>,
         counting: Rc<Counting>,
+        carry: Rc<Carrying>,
     ) -> Self {
-        let cuts = snapshot::Cuts::new(base.log.head());
         Self {
             base,
             capacity,
@@ -65,7 +64,7 @@ impl Front {
             partial: Locks::default(),
             spare_plans: RefCell::default(),
             written: Cell::new(0),
-            cuts,
+            carry,
         }
     }
 

@@ -13,6 +13,31 @@ pub const BLOCK_BYTES: u64 = BLOCK as u64;
 /// Nobody knows how many: no volume has so many blocks.
 const UNCOUNTED: u64 = u64::MAX;
 
+/// Blocks with contents that a volume has, or a snapshot sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupied {
+    pub referenced: u64,
+    /// Of those, what none of its snapshots sees; of a snapshot, what no other does, nor hosts.
+    pub unique: u64,
+    /// What snapshots of it see, and hosts do not.
+    pub held: u64,
+}
+
+impl std::iter::Sum for Occupied {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            referenced: sum.referenced + one.referenced,
+            unique: sum.unique + one.unique,
+            held: sum.held + one.held,
+        })
+    }
+}
+
+fn bytes_of(blocks: &AtomicU64) -> Option<u64> {
+    let blocks = blocks.load(Ordering::Acquire);
+    (blocks != UNCOUNTED).then(|| blocks.saturating_mul(BLOCK_BYTES))
+}
+
 /// What all users of a volume share. Changes when the volume does.
 #[derive(Debug)]
 pub struct State {
@@ -24,8 +49,11 @@ pub struct State {
     pub id: [u8; 16],
     pub name: Lock<String>,
     bytes: AtomicU64,
-    /// Blocks that have contents, as of the last count; [`UNCOUNTED`] before the first.
+    /// Blocks that have contents, as of the last count; [`UNCOUNTED`] before the first. Those that nobody else sees of
+    /// them, and what only snapshots have.
     used: AtomicU64,
+    unique: AtomicU64,
+    held: AtomicU64,
     pub block_size: u32,
     /// Set when the volume or its pool went: whoever still holds it is told.
     gone: AtomicBool,
@@ -44,6 +72,8 @@ impl State {
             name: Lock::new(volume.name.to_string()),
             bytes: AtomicU64::new(volume.bytes),
             used: AtomicU64::new(UNCOUNTED),
+            unique: AtomicU64::new(UNCOUNTED),
+            held: AtomicU64::new(UNCOUNTED),
             block_size: volume.block_size,
             gone: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -85,13 +115,26 @@ impl State {
     /// Bytes that have contents, as of the last count; `None` before the first.
     #[must_use]
     pub fn used(&self) -> Option<u64> {
-        let blocks = self.used.load(Ordering::Acquire);
-        (blocks != UNCOUNTED).then(|| blocks.saturating_mul(BLOCK_BYTES).min(self.bytes()))
+        bytes_of(&self.used).map(|bytes| bytes.min(self.bytes()))
     }
 
-    /// So many blocks have contents.
-    pub fn set_used(&self, blocks: u64) {
-        self.used.store(blocks, Ordering::Release);
+    /// Of those, bytes that neither its snapshots see nor, if it is one, others and hosts.
+    #[must_use]
+    pub fn unique(&self) -> Option<u64> {
+        bytes_of(&self.unique).map(|bytes| bytes.min(self.bytes()))
+    }
+
+    /// Bytes that snapshots of it see, and hosts do not any more.
+    #[must_use]
+    pub fn held(&self) -> Option<u64> {
+        bytes_of(&self.held)
+    }
+
+    pub fn set_occupied(&self, occupied: Occupied) {
+        let Occupied { referenced, unique, held } = occupied;
+        self.used.store(referenced, Ordering::Release);
+        self.unique.store(unique, Ordering::Release);
+        self.held.store(held, Ordering::Release);
     }
 
     /// From now on every request is refused.

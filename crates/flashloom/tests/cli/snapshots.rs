@@ -55,6 +55,22 @@ fn what_changed_is_told(dir: &Path) {
     json(dir, "snapshot delete fast/db@wed --yes");
 }
 
+/// Of `fast/db`, of which each of two snapshots has something that nobody else has.
+fn what_is_held_is_counted(dir: &Path) {
+    // Of four MiB each, what is held: once by hosts and never again, once by nobody but a snapshot.
+    let space = |what: &str, of: &str| json(dir, what)[of].as_u64().map(|bytes| bytes >> 20);
+    rig::wait_until("what snapshots hold is counted", || {
+        let told = ["fast/db@mon", "fast/db@tue"].map(|name| {
+            let show = format!("snapshot show {name}");
+            (space(&show, "referenced"), space(&show, "unique"))
+        });
+        let held = space("volume show fast/db", "held_by_snapshots");
+        told == [(Some(4), Some(4)); 2] && held == Some(8)
+    });
+    let held = "flashloom_volume_held_by_snapshots_bytes{pool=\"fast\",volume=\"db\"} 8388608";
+    assert!(scrape(dir).lines().any(|line| line == held));
+}
+
 /// Of `fast/db`, with two snapshots of which one is mapped; unmaps the volume.
 fn what_takes_it_away_is_refused(dir: &Path) {
     let (_, said) = failure(dir, "snapshot delete fast/db@mon --yes");
@@ -110,6 +126,7 @@ fn what_a_snapshot_has_stays_whatever_becomes_of_its_volume() {
     assert_eq!(names(dir, "fast/db"), ["fast/db@mon", "fast/db@tue"]);
     assert_eq!(json(dir, "volume show fast/db")["snapshots"], 2);
     what_changed_is_told(dir);
+    what_is_held_is_counted(dir);
 
     // To be read, and not to be changed.
     for (nsid, name) in [(3, "db@mon"), (4, "db@tue"), (5, "log@mon")] {

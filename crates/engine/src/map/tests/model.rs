@@ -1,6 +1,7 @@
 //! Random histories against a plain ordered map of all versions, with every location accounted for.
 
 mod changes;
+mod held;
 
 use super::encodings::some;
 use super::*;
@@ -774,7 +775,10 @@ fn run(ops: Vec<Op>) {
             Op::Lose { view, first, count } => bench.lose(view, first, count),
             Op::Move { view, block, loses } => bench.relocate(view, block, loses),
             Op::Lookup { view, first, count } => bench.lookup(view, first, count),
-            Op::Count { newer, pages } => bench.count(&newer, pages),
+            Op::Count { newer, pages } => {
+                bench.count(&newer, pages);
+                bench.count_older();
+            }
             Op::Begin(work) => bench.begin(work),
             Op::Poll(times) => bench.poll(times),
             Op::Fail(n) => bench.pages.fail_in.set(Some(n)),
@@ -797,8 +801,10 @@ fn run(ops: Vec<Op>) {
     }
     bench.count(&[], 1000);
     bench.account();
+    bench.count_older();
     while now(bench.map.maintain()).unwrap() {}
     bench.account();
+    bench.count_older();
     bench.count(&[], 1000);
     bench.checkpoint();
     bench.crash(0);

@@ -1,5 +1,6 @@
 //! What changed between snapshots: all of it, and nothing else, whatever else the pool did meanwhile.
 
+use super::held::check_space;
 use super::snapshots::{check_drives, empty_all, live, made, put, take, trim};
 use super::*;
 use crate::address::{Key, Version, View};
@@ -228,9 +229,9 @@ fn a_thin_volume_is_gone_through_in_few_steps() {
 
 /// What a snapshot saw, and when each block was changed last by then.
 #[derive(Clone, Default)]
-struct Seen {
-    model: Model,
-    changed: BTreeMap<u64, u64>,
+pub(super) struct Seen {
+    pub(super) model: Model,
+    pub(super) changed: BTreeMap<u64, u64>,
     now: u64,
     blocks: u64,
 }
@@ -307,8 +308,9 @@ impl World {
                 }
                 82..92 => self.compare(&pool, prng).await,
                 92..94 => _ = live(&pool).await,
-                94..97 => empty_all(&pool).await,
-                97..99 => {
+                94..96 => check_space(&pool, &self.newest, &self.snapshots).await,
+                96..98 => empty_all(&pool).await,
+                98 => {
                     pool.close().await.unwrap();
                     check_drives(&self.drives, &self.log).await;
                     pool = self.open().await;
@@ -319,6 +321,7 @@ impl World {
         for _ in 0..4 {
             self.compare(&pool, prng).await;
         }
+        check_space(&pool, &self.newest, &self.snapshots).await;
         pool
     }
 

@@ -419,7 +419,7 @@ async fn number(v: &Volume, at: u64) -> u64 {
 fn snapshots_of_several_volumes_are_of_one_instant() {
     const COUNTERS: u64 = 6;
     const UNTIL: u64 = 120;
-    for seed in 0..6 {
+    for seed in 0..12 {
         let seen = reactor::simulate_on(seed, reactor::Order::Shuffled, 3, |on| async move {
             let (home, hosts) = (on[0].clone(), [on[1].clone(), on[2].clone()]);
             let made = home.call(move || async move {

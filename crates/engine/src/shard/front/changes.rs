@@ -61,14 +61,14 @@ impl Front {
         most: usize,
     ) -> Result<Looked> {
         let Compared { view, before, sees } = compared;
-        self.carry(view, sees).await?;
+        self.carry.carry(view, sees).await?;
         // What the older one was too small for it had nothing of.
         let (before, end) = match before {
             Some((version, end)) if blocks.start < end => (Some(version), end.min(blocks.end)),
             _ => (None, blocks.end),
         };
         if let Some(before) = before {
-            self.carry(view, before).await?;
+            self.carry.carry(view, before).await?;
         }
         let mut found: Vec<Change> = Vec::new();
         let add = |blocks: Range<u64>, has_data| {

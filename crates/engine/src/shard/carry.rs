@@ -1,0 +1,118 @@
+//! Waiting until the map has all that snapshots see: what is in the log of that goes to the drives (decision 0026).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::base::Base;
+use super::destage::Destage;
+use crate::address::{Version, View};
+use crate::canary::{self, Step};
+use crate::error::{Error, Kind, Result};
+
+/// A version of a view, which a snapshot sees the last of, and what is written from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    pub view: View,
+    pub sees: Version,
+    pub next: Version,
+}
+
+/// Up to which record the log has something that snapshots see.
+struct Cuts {
+    /// Of those there were when the shard was opened.
+    opened: u64,
+    /// Of others, as long as the log has that record.
+    since: RefCell<BTreeMap<(View, Version), u64>>,
+    /// The last one that the map is known to have all of.
+    settled: Cell<u64>,
+}
+
+impl Cuts {
+    /// Of a shard whose log ends before this record.
+    fn new(opened: u64) -> Self {
+        Self { opened, since: RefCell::default(), settled: Cell::new(0) }
+    }
+
+    /// The record before which the log has all that a snapshot sees.
+    fn of(&self, view: View, sees: Version) -> u64 {
+        self.since.borrow().get(&(view, sees)).copied().unwrap_or(self.opened)
+    }
+
+    /// The record before which the log has all that any snapshot sees.
+    fn last(&self) -> u64 {
+        self.since.borrow().values().copied().fold(self.opened, u64::max)
+    }
+
+    fn add(&self, taken: &[Taken], cut: u64) {
+        let mut since = self.since.borrow_mut();
+        since.extend(taken.iter().map(|taken| ((taken.view, taken.sees), cut)));
+    }
+
+    /// The map has all before this record: what was said of those is not needed any more.
+    fn settle(&self, tail: u64) {
+        if self.settled.replace(tail) < tail {
+            self.since.borrow_mut().retain(|_, cut| *cut > tail);
+        }
+    }
+}
+
+/// Carries what snapshots see from the log to the map.
+pub struct Carrying {
+    base: Rc<Base>,
+    destage: Rc<Destage>,
+    cuts: Cuts,
+}
+
+impl Carrying {
+    /// Of a shard that is being opened: what its log has may be seen by any snapshot there is.
+    #[must_use]
+    pub fn new(base: Rc<Base>, destage: Rc<Destage>) -> Self {
+        let cuts = Cuts::new(base.log.head());
+        Self { base, destage, cuts }
+    }
+
+    /// Snapshots were taken: they see something of the log before its end.
+    pub fn note(&self, taken: &[Taken]) {
+        self.cuts.settle(self.base.log.tail());
+        self.cuts.add(taken, self.base.log.head());
+    }
+
+    /// Waits until the map has all that a snapshot sees.
+    ///
+    /// # Errors
+    /// `Busy` while nothing leaves the log, for want of space or of drives; `Gone` when the shard ends; `Failed` when its
+    /// drives failed.
+    pub async fn carry(&self, view: View, sees: Version) -> Result<()> {
+        self.carry_before(|cuts| cuts.of(view, sees)).await
+    }
+
+    /// Waits until the map has all that the snapshots see that there are now.
+    ///
+    /// # Errors
+    /// As [`carry`](Self::carry).
+    pub async fn carry_all(&self) -> Result<()> {
+        let cut = self.cuts.last();
+        self.carry_before(|_| cut).await
+    }
+
+    /// Waits until the map has all that the log had before a record.
+    async fn carry_before(&self, cut: impl Fn(&Cuts) -> u64) -> Result<()> {
+        loop {
+            let tail = self.base.log.tail();
+            self.cuts.settle(tail);
+            if cut(&self.cuts) <= tail || canary::skips(Step::SnapshotCarries) {
+                return Ok(());
+            }
+            self.base.writer.check()?;
+            if let Some(why) = self.base.refuses() {
+                let what = "some of what the snapshot sees is in the log, and nothing leaves that";
+                return Err(Error::caused(Kind::Busy, what, why.error()));
+            }
+            if self.base.has_ended() {
+                return Err(Error::new(Kind::Gone, "the pool was closed"));
+            }
+            self.destage.run_unless_hindered().await;
+        }
+    }
+}

@@ -67,7 +67,6 @@ impl OfSnapshots {
         }
     }
 
-    /// All are counted.
     fn sum_up(&mut self) {
         let mut sum: u64 = 0;
         for sees in &mut self.sees {
@@ -87,6 +86,11 @@ impl Counts {
     pub fn new(seen: Seen) -> Self {
         let older = seen.into_iter().map(|(view, seen)| (view, OfSnapshots::new(seen)));
         Self { newest: BTreeMap::new(), older: older.collect() }
+    }
+
+    /// All are counted: only then what snapshots see is known.
+    pub fn sum_up(&mut self) {
+        self.older.values_mut().for_each(OfSnapshots::sum_up);
     }
 
     /// What a volume has.
@@ -222,7 +226,7 @@ impl Used {
 
     /// Tells all of what a shard counted.
     pub async fn publish(&self, shard: u16, mut counts: Counts) {
-        counts.older.values_mut().for_each(OfSnapshots::sum_up);
+        counts.sum_up();
         self.inside.lock().counts[usize::from(shard)] = Some(counts);
         let tell = |inside: &Inside, _: Id, state: &State| {
             if let Some(occupied) = inside.sum(state) {
@@ -293,7 +297,7 @@ mod tests {
             let period = Period { since: version(since), until: until.map(version) };
             (&mut counts).add(view, period, blocks);
         }
-        counts.older.values_mut().for_each(OfSnapshots::sum_up);
+        counts.sum_up();
         let occupied = |sees| counts.older[&view].of_snapshot(version(sees));
         let told = |referenced, unique, held| Occupied { referenced, unique, held };
         assert_eq!(occupied(2), Some(told(1_010_001, 10_000, 0)));

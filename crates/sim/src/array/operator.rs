@@ -190,9 +190,10 @@ impl Media {
         let mut lacking = &(&truth.out - &truth.rotten) | &hidden;
         lacking.extend(old);
         lacking = &lacking - &truth.vacant;
-        if lacking.len() <= bears && (&lacking | &truth.rotten).len() > bears {
-            // It opens, and what rots on a drive is one loss too many. Nor are those hidden that are perhaps out already:
-            // of one that was hidden when an opening was cut short, nobody knows.
+        if !truth.rotten.is_empty() && (&lacking | &truth.rotten).len() > bears {
+            // Where it opens, what rots on a drive is one loss too many; and it may open, however many are hidden: some
+            // that are out may be vacant by now. Nor are those hidden that are perhaps out already: of one that was hidden
+            // when an opening was cut short, nobody knows.
             hidden = &hidden & &truth.vacant;
             old = None;
         }

@@ -44,6 +44,7 @@ impl Bench {
                 }
             }
         }
+        counts.sum_up();
         for view in (1..4).map(View::new) {
             let expected = |viewer| expected.get(&(view, viewer)).copied().unwrap_or_default();
             assert_eq!(counts.of_volume(view), expected(None), "{view:?}");

@@ -19,8 +19,8 @@ pub type Seen = BTreeMap<View, Vec<Version>>;
 pub struct Counts {
     /// Those of volumes.
     newest: BTreeMap<View, u64>,
-    /// Of those that have snapshots, what these see.
-    older: BTreeMap<View, OfSnapshots>,
+    /// Of those that have snapshots, what these see; `None` where only what hosts see could be counted.
+    older: Option<BTreeMap<View, OfSnapshots>>,
 }
 
 /// What the snapshots of a volume see. A stretch of blocks costs two look-ups of versions, however many see it.
@@ -82,21 +82,26 @@ impl OfSnapshots {
 }
 
 impl Counts {
-    /// Of no blocks so far, where snapshots see these versions.
-    pub fn new(seen: Seen) -> Self {
-        let older = seen.into_iter().map(|(view, seen)| (view, OfSnapshots::new(seen)));
-        Self { newest: BTreeMap::new(), older: older.collect() }
+    /// Of no blocks so far, where snapshots see these versions, if what they see is to be counted.
+    pub fn new(seen: Option<Seen>) -> Self {
+        let each = |(view, seen)| (view, OfSnapshots::new(seen));
+        let older = seen.map(|seen| seen.into_iter().map(each).collect());
+        Self { newest: BTreeMap::new(), older }
+    }
+
+    fn older(&self, view: View) -> Option<&OfSnapshots> {
+        self.older.as_ref()?.get(&view)
     }
 
     /// All are counted: only then what snapshots see is known.
     pub fn sum_up(&mut self) {
-        self.older.values_mut().for_each(OfSnapshots::sum_up);
+        self.older.iter_mut().flat_map(BTreeMap::values_mut).for_each(OfSnapshots::sum_up);
     }
 
     /// What a volume has.
     pub fn of_volume(&self, view: View) -> Occupied {
         let referenced = self.newest.get(&view).copied().unwrap_or(0);
-        match self.older.get(&view) {
+        match self.older(view) {
             Some(OfSnapshots { unique_of_hosts, held, .. }) => {
                 Occupied { referenced, unique: *unique_of_hosts, held: *held }
             }
@@ -106,7 +111,7 @@ impl Counts {
 
     /// What a snapshot sees; `None` if it was not known when this was counted.
     pub fn of_snapshot(&self, view: View, sees: Version) -> Option<Occupied> {
-        self.older.get(&view)?.of_snapshot(sees)
+        self.older(view)?.of_snapshot(sees)
     }
 
     fn of(&self, state: &State) -> Option<Occupied> {
@@ -119,14 +124,14 @@ impl Counts {
 
 impl Tally for &mut Counts {
     fn wants_older(&self, view: View) -> bool {
-        self.older.contains_key(&view)
+        self.older(view).is_some()
     }
 
     fn add(&mut self, view: View, period: Period, blocks: u64) {
         if period.is_newest() {
             *self.newest.entry(view).or_insert(0) += blocks;
         }
-        if let Some(older) = self.older.get_mut(&view) {
+        if let Some(older) = self.older.as_mut().and_then(|older| older.get_mut(&view)) {
             older.add(period, blocks);
         }
     }
@@ -159,6 +164,16 @@ impl Inside {
     fn sum(&self, state: &State) -> Option<Occupied> {
         let of = |counts: &Option<Counts>| counts.as_ref()?.of(state);
         self.counts.iter().map(of).sum()
+    }
+
+    /// Tells one what is known of it.
+    fn tell(&self, state: &State) {
+        let Some(occupied) = self.sum(state) else { return };
+        match self.counts.iter().flatten().all(|counts| counts.older.is_some()) {
+            true => state.set_occupied(occupied),
+            // What snapshots hold stays what it was.
+            false => state.set_used(occupied.referenced),
+        }
     }
 }
 
@@ -210,9 +225,7 @@ impl Used {
     /// A volume, or a snapshot, that is there from now on is told what it uses.
     pub fn add(&self, state: Arc<State>) {
         let mut inside = self.inside.lock();
-        if let Some(occupied) = inside.sum(&state) {
-            state.set_occupied(occupied);
-        }
+        inside.tell(&state);
         let is_snapshot = state.sees.is_some();
         inside.all.insert((state.view, state.sees), state);
         self.changes.fetch_add(u64::from(is_snapshot), Ordering::AcqRel);
@@ -228,12 +241,7 @@ impl Used {
     pub async fn publish(&self, shard: u16, mut counts: Counts) {
         counts.sum_up();
         self.inside.lock().counts[usize::from(shard)] = Some(counts);
-        let tell = |inside: &Inside, _: Id, state: &State| {
-            if let Some(occupied) = inside.sum(state) {
-                state.set_occupied(occupied);
-            }
-        };
-        self.each(tell).await;
+        self.each(|inside, _, state| inside.tell(state)).await;
     }
 }
 
@@ -249,7 +257,7 @@ mod tests {
 
     fn counts<const N: usize>(of: [(u32, u64); N]) -> Counts {
         let newest = of.into_iter().map(|(view, blocks)| (View::new(view), blocks)).collect();
-        Counts { newest, ..Counts::default() }
+        Counts { newest, ..Counts::new(Some(Seen::new())) }
     }
 
     #[test]
@@ -280,7 +288,7 @@ mod tests {
         let version = |n| Version::new(n).unwrap();
         let view = View::new(1);
         let seen = [2, 5, 9].map(version).to_vec();
-        let mut counts = Counts::new(BTreeMap::from([(view, seen)]));
+        let mut counts = Counts::new(Some(BTreeMap::from([(view, seen)])));
         let all = [
             // Seen by all, by hosts, by nobody any more, by the last two and hosts.
             ((0, None), 1),
@@ -298,7 +306,7 @@ mod tests {
             (&mut counts).add(view, period, blocks);
         }
         counts.sum_up();
-        let occupied = |sees| counts.older[&view].of_snapshot(version(sees));
+        let occupied = |sees| counts.of_snapshot(view, version(sees));
         let told = |referenced, unique, held| Occupied { referenced, unique, held };
         assert_eq!(occupied(2), Some(told(1_010_001, 10_000, 0)));
         assert_eq!(occupied(5), Some(told(1_101_001, 100_000, 0)));

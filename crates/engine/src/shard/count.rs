@@ -18,7 +18,7 @@ use super::carry::Carrying;
 use super::events::Event;
 use crate::address::{Key, View};
 use crate::canary::{self, Canary};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::limits::{
     COUNT_KEYS, COUNT_PAGES, COUNT_PAUSE, COUNT_PAUSE_FACTOR, COUNT_PAUSE_MAX, LEFT_ALONE,
 };
@@ -50,6 +50,8 @@ struct Counted {
     counts: Counts,
     /// It has all that the log had when it began.
     is_whole: bool,
+    /// It has what snapshots see.
+    has_older: bool,
     /// What its last piece took.
     took: Duration,
 }
@@ -96,12 +98,15 @@ impl Counting {
             }
             let as_of = self.now();
             match self.count_views().await {
-                Ok(Some(Counted { counts, is_whole, took })) => {
+                Ok(Some(Counted { counts, is_whole, has_older, took })) => {
                     self.base.common.used.publish(self.base.writer.shard(), counts).await;
+                    // What snapshots hold is not known: it is tried again, however little changes.
+                    let snapshots = if has_older { as_of.snapshots } else { u64::MAX };
                     if is_whole {
-                        self.as_of.set(as_of);
+                        self.as_of.set(AsOf { snapshots, ..as_of });
                     }
-                    pause = COUNT_PAUSE.max(pause_after(took));
+                    let least = if has_older { COUNT_PAUSE } else { LEFT_ALONE };
+                    pause = least.max(pause_after(took));
                 }
                 Ok(None) => return,
                 Err(_) => {
@@ -123,10 +128,18 @@ impl Counting {
     /// Counts the blocks of all volumes once. `None` when the shard ends.
     async fn count_views(&self) -> Result<Option<Counted>> {
         let seen = self.base.common.used.seen().await;
-        if !seen.is_empty() {
+        let carried = match seen.is_empty() {
+            true => Ok(()),
             // From then on the log has nothing that these snapshots see.
-            self.carry.carry_all().await?;
-        }
+            false => self.carry.carry_all().await,
+        };
+        let seen = match carried {
+            Ok(()) => Some(seen),
+            // What hosts see is counted all the same.
+            Err(error) if error.kind == Kind::Busy => None,
+            Err(error) => return Err(error),
+        };
+        let has_older = seen.is_some();
         let mut counts = Counts::new(seen);
         let mut is_whole = true;
         let (mut at, end) = (Key::new(View::new(1), 0), Key::new(View::SHARED, 0));
@@ -150,7 +163,7 @@ impl Counting {
                     return Ok(None);
                 }
                 if at == end {
-                    return Ok(Some(Counted { counts, is_whole, took }));
+                    return Ok(Some(Counted { counts, is_whole, has_older, took }));
                 }
                 if !self.rests(pause_after(took)).await {
                     return Ok(None);
@@ -158,7 +171,7 @@ impl Counting {
                 begun = now_exact();
             }
         }
-        Ok(Some(Counted { counts, is_whole, took: Duration::ZERO }))
+        Ok(Some(Counted { counts, is_whole, has_older, took: Duration::ZERO }))
     }
 
     /// Waits until all that is in the log now is counted; tells whether it was: a count may not come to its end.

@@ -130,9 +130,14 @@ impl State {
         bytes_of(&self.held)
     }
 
+    /// So many blocks have contents.
+    pub fn set_used(&self, blocks: u64) {
+        self.used.store(blocks, Ordering::Release);
+    }
+
     pub fn set_occupied(&self, occupied: Occupied) {
         let Occupied { referenced, unique, held } = occupied;
-        self.used.store(referenced, Ordering::Release);
+        self.set_used(referenced);
         self.unique.store(unique, Ordering::Release);
         self.held.store(held, Ordering::Release);
     }

@@ -3,6 +3,7 @@
 use super::changes::Seen;
 use super::snapshots::{check_drives, empty_all, live, made, put, take, trim};
 use super::*;
+use std::time::Duration;
 
 const B: u64 = BLOCK as u64;
 
@@ -118,6 +119,42 @@ fn volumes_are_counted_apart() {
         assert_eq!(space(&pool).await, told((400, 100, 100), [(400, 100)]));
         let others = [other.used(), other.unique(), other.held_by_snapshots()];
         assert_eq!(others, [Some(300 * B), Some(300 * B), Some(0)]);
+        pool.close().await.unwrap();
+    });
+}
+
+/// It was not counted what volumes use while something of a snapshot could not leave the log.
+#[test]
+fn what_hosts_see_is_counted_although_nothing_leaves_the_log() {
+    reactor::simulate(1, async {
+        let (media, drives) = simulated(3, 96 * MIB, 0);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log.clone()) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        put(&v, &mut model, 0, 10, 1).await;
+        take(&pool, "mon").await;
+        media.iter().for_each(|drive| drive.set_full(true));
+        scarce::write_until_full(&v, &mut model, 100).await;
+        assert!(pool.counted().await.unwrap());
+        assert_eq!(v.used(), Some(model.len() as u64 * B));
+        assert_eq!(pool.snapshot("db", "mon").unwrap().used(), None, "nobody knows");
+        media.iter().for_each(|drive| drive.set_full(false));
+        let back = async {
+            while v.write(0, &block(0, 2)).await.is_err() {
+                reactor::sleep(Duration::from_millis(10)).await;
+            }
+            while pool.snapshot("db", "mon").unwrap().used().is_none() {
+                reactor::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        reactor::timeout(Duration::from_secs(600), back).await.expect("there is space again");
+        let Space { volume, snapshots } = space(&pool).await;
+        assert_eq!(
+            (volume, snapshots),
+            ((model.len() as u64, model.len() as u64, 10), vec![(10, 10)])
+        );
         pool.close().await.unwrap();
     });
 }

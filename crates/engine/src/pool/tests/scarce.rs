@@ -12,7 +12,7 @@ use crate::format::catalog::CatalogArea;
 use crate::shard::Shard;
 
 /// Overwrites a volume block by block until the pool has no space; how many it took.
-async fn write_until_full(volume: &Volume, model: &mut Model, version: u64) -> u64 {
+pub(super) async fn write_until_full(volume: &Volume, model: &mut Model, version: u64) -> u64 {
     for at in 0..volume.len() / BLOCK as u64 {
         match volume.write(at * BLOCK as u64, &block(at, version)).await {
             Ok(()) => _ = model.insert(at, version),

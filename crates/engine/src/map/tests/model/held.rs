@@ -13,7 +13,7 @@ impl Bench {
         };
         let seen: Seen = (1..4).map(|view| (View::new(view), versions(view))).collect();
         let seen: Seen = seen.into_iter().filter(|(_, seen)| !seen.is_empty()).collect();
-        let mut counts = Counts::new(seen.clone());
+        let mut counts = Counts::new(Some(seen.clone()));
         let (mut at, end) = (Key::new(View::new(1), 0), Key::new(View::new(4), 0));
         while at < end {
             let next = self.map.count(at..end, &[], 50, || false, &mut counts);

@@ -41,7 +41,9 @@ fn a_drive_that_works_is_emptied_and_wiped_a_kill_or_not() {
     drop(daemon);
     let daemon = rig.start();
     assert_eq!(rebuild(dir, "fast")["paused"], true);
-    assert_eq!(health(dir, "fast/0"), "online");
+    // All of it may have been moved by the time it was paused.
+    let of_0 = health(dir, "fast/0");
+    assert!(of_0 == "online" || of_0 == "vacant", "{of_0}");
     json(dir, "pool rebuild limit fast 2MiB");
     json(dir, "pool rebuild resume fast --no-wait");
     // Little may have been left of it.

@@ -283,7 +283,7 @@ async fn many(volumes: u64, snapshots: u64, changes: u64) -> Result<(), Failed> 
     let log = log()?;
     let pool = made(drives.clone(), log.clone(), volumes, 1 << 30).await?;
     for n in 0..snapshots {
-        // As many as a request may name.
+        // By the hundred: an edit of the catalog has room for some hundreds.
         let all: Vec<_> = (0..volumes).collect();
         for part in all.chunks(100) {
             let spec = |of: &u64| SnapshotSpec {

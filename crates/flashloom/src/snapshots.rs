@@ -97,7 +97,7 @@ fn snapshot_table(all: &[Snapshot]) -> Table {
     let mut table = table(&header, &[3, 4, 5, 7]);
     for snapshot in all {
         let mapping = snapshot.mapping.as_ref();
-        let taken = (snapshot.created_ms > 0).then(|| time(snapshot.created_ms)).flatten();
+        let taken = snapshot.created_ms.and_then(time);
         table.add_row([
             snapshot.name.to_string(),
             or_dash(taken),

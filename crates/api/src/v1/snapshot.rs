@@ -26,9 +26,10 @@ pub struct Snapshot {
     /// by reference elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<Size>,
-    /// When it was taken: milliseconds since 1970-01-01 00:00:00 UTC, of which the pool keeps whole seconds. 0 of one
-    /// whose pool is not open.
-    pub created_ms: u64,
+    /// When it was taken: milliseconds since 1970-01-01 00:00:00 UTC, of which the pool keeps whole seconds. Left out
+    /// while its pool is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_ms: Option<u64>,
     /// What it is mapped as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Mapping>,

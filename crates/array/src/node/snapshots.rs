@@ -68,7 +68,7 @@ impl Node {
                 block_size: seen.block_size,
                 referenced: None,
                 unique: None,
-                created_ms: 0,
+                created_ms: None,
                 mapping: Some(seen.mapping),
                 state: VolumeState::Inaccessible,
             })
@@ -199,7 +199,7 @@ fn document(path: SnapshotPath, of: &pools::Snapshot, mapping: Option<Mapping>) 
         block_size: of.volume.block_size(),
         referenced: of.volume.used().map(Size::new),
         unique: of.volume.unique().map(Size::new),
-        created_ms: of.created.saturating_mul(1000),
+        created_ms: Some(of.created.saturating_mul(1000)),
         mapping,
         state: state_of(&of.volume),
     }

@@ -160,6 +160,10 @@ pub enum Step {
     SnapshotWaits,
     /// Before a snapshot is read, what it sees of the log is on the drives.
     SnapshotCarries,
+    /// A hole of a clone hides what its parent has, wherever in the map it comes to lie.
+    CloneHoles,
+    /// What a clone sees of its parent stays when the snapshot goes that it was made of.
+    CloneHolds,
     /// An opened log goes on with the versions of volumes that have snapshots.
     OpeningVersions,
     /// What only a snapshot sees is moved before its place is given back.
@@ -171,7 +175,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 54] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -220,6 +224,8 @@ impl Step {
         Self::SnapshotPauses,
         Self::SnapshotWaits,
         Self::SnapshotCarries,
+        Self::CloneHoles,
+        Self::CloneHolds,
         Self::OpeningVersions,
         Self::ReclaimLooksBack,
         Self::SweepKeepsOld,

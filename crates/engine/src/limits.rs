@@ -22,6 +22,9 @@ pub const SHARDS_MAX: usize = 64;
 /// Bytes of a pool's or volume's name, in UTF-8.
 pub const NAME_MAX: usize = 64;
 
+/// Clones of clones, one made of a snapshot of the other: so many views a read may have to ask.
+pub const CLONES_DEEP_MAX: usize = 64;
+
 /// Objects of one pool at most, where its drives are large enough: volumes, snapshots, clones and groups.
 pub const OBJECTS_MAX: usize = 1 << 17;
 
@@ -264,6 +267,11 @@ pub(crate) const CHANGES_MOST: usize = 64 << 10;
 /// go: each step reads a page of it at most.
 pub(crate) const CHANGES_EXTENTS: RangeInclusive<usize> = 64..=1024;
 pub(crate) const CHANGES_STEPS: usize = 4096;
+
+/// Blocks of a clone whose contents a shard looks for at once, in its own view and its ancestors', and how often it does
+/// in one go.
+pub(crate) const CONTENTS_BLOCKS: u64 = 4096;
+pub(crate) const CONTENTS_TURNS: usize = 64;
 
 /// How often shards are asked so for one call: what that does not find is the next call's.
 pub(crate) const CHANGES_ROUNDS: usize = 16;

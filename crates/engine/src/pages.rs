@@ -6,7 +6,7 @@ use std::rc::Rc;
 use stdx::num::usize32;
 
 use crate::address::{BLOCK, Encoding, Entry, Location, Version, View};
-use crate::canary::{self, Canary};
+use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
 use crate::map;
 use crate::segment::SegmentInfo;
@@ -115,5 +115,9 @@ impl map::Pages for Rc<Pages> {
 
     fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool {
         self.writer.common.snapshots.is_needed(view, written, replaced)
+    }
+
+    fn keeps_holes(&self, view: View) -> bool {
+        self.writer.common.snapshots.is_clone(view) && !canary::skips(Step::CloneHoles)
     }
 }

@@ -4,6 +4,7 @@ mod add;
 mod assemble;
 mod breakdown;
 mod changes;
+mod clones;
 mod copies;
 mod create;
 mod discard;
@@ -42,6 +43,7 @@ use crate::volume;
 
 pub use breakdown::{Breakdown, PoolPlan};
 pub use changes::{ChangedExtent, Changes};
+pub use clones::CloneSpec;
 pub(crate) use create::device;
 pub use discard::Discards;
 pub(crate) use identity::ring;

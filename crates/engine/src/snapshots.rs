@@ -1,25 +1,29 @@
-//! Which versions of volumes their snapshots see: what is replaced and not seen is given up (decision 0026).
+//! Which versions of volumes their snapshots and clones see: what is replaced and not seen is given up (decision 0026).
 //!
 //! Asked wherever two versions of a block meet, on whatever core: without snapshots that is a look at one flag.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use reactor::cross_core::Lock;
 
 use crate::address::{Version, View};
+use crate::canary::{self, Step};
 use crate::format::catalog::{Catalog, Kind};
 use crate::map::Period;
 
-/// The versions that snapshots of a pool's volumes see.
+/// The versions that snapshots of a pool's volumes see, and clones of these.
 #[derive(Default)]
 pub struct Snapshots {
     /// There are any.
     any: AtomicBool,
-    /// By view, the last version that each of its snapshots sees. None without a snapshot.
-    seen: Lock<BTreeMap<View, BTreeSet<Version>>>,
-    /// Snapshots deleted so far.
+    /// By view, the last version that each of its snapshots and clones sees, and how many see it. None without any.
+    seen: Lock<BTreeMap<View, BTreeMap<Version, u32>>>,
+    /// Snapshots and clones deleted so far.
     deleted: AtomicU64,
+    /// There are clones; by their own views, what each of them sees.
+    any_clones: AtomicBool,
+    clones: Lock<BTreeMap<View, (View, Version)>>,
 }
 
 impl std::fmt::Debug for Snapshots {
@@ -33,9 +37,11 @@ impl Snapshots {
     #[must_use]
     pub fn of(catalog: &Catalog) -> Self {
         let snapshots = Self::default();
-        for object in catalog.objects().filter(|object| object.kind == Kind::Snapshot) {
-            if let (Some(view), Some(version)) = (object.parent, object.sees()) {
-                snapshots.add(view, version);
+        for object in catalog.objects() {
+            let (Some(view), Some(version)) = (object.parent, object.sees()) else { continue };
+            match object.kind {
+                Kind::Clone => snapshots.add_clone(object.view, view, version),
+                _ => snapshots.add(view, version),
             }
         }
         snapshots
@@ -44,16 +50,52 @@ impl Snapshots {
     /// There is a snapshot that sees a view up to this version: before anything is written in a later one.
     pub fn add(&self, view: View, version: Version) {
         let mut seen = self.seen.lock();
-        let is_new = seen.entry(view).or_default().insert(version);
-        assert!(is_new, "each snapshot sees a version that was the last one then");
+        *seen.entry(view).or_default().entry(version).or_insert(0) += 1;
         self.any.store(true, Ordering::Release);
     }
 
-    /// That one is no more: what it alone saw is given up when it is met.
+    /// There is a clone that sees a view up to this version: before anything is written to it.
+    pub fn add_clone(&self, clone: View, of: View, version: Version) {
+        if !canary::skips(Step::CloneHolds) {
+            self.add(of, version);
+        }
+        self.clones.lock().insert(clone, (of, version));
+        self.any_clones.store(true, Ordering::Release);
+    }
+
+    /// A clone is no more: nothing of what it had is asked for again.
+    pub fn remove_clone(&self, clone: View) {
+        let gone = {
+            let mut clones = self.clones.lock();
+            let gone = clones.remove(&clone);
+            self.any_clones.store(!clones.is_empty(), Ordering::Release);
+            gone
+        };
+        if let Some((of, version)) = gone {
+            self.remove(of, version);
+        }
+    }
+
+    /// Whether a view is a clone's: what it has nothing of is what its parent has, and a hole hides that.
+    #[must_use]
+    pub fn is_clone(&self, view: View) -> bool {
+        self.any_clones.load(Ordering::Acquire) && self.clones.lock().contains_key(&view)
+    }
+
+    /// What clones see: views, each up to a version, once for each clone.
+    #[must_use]
+    pub fn of_clones(&self) -> Vec<(View, Version)> {
+        self.clones.lock().values().copied().collect()
+    }
+
+    /// That snapshot is no more: what it alone saw is given up when it is met.
     pub fn remove(&self, view: View, version: Version) {
         let mut seen = self.seen.lock();
         if let Some(of_view) = seen.get_mut(&view) {
-            of_view.remove(&version);
+            match of_view.get_mut(&version) {
+                Some(times) if *times > 1 => *times -= 1,
+                _ => drop(of_view.remove(&version)),
+            }
             if of_view.is_empty() {
                 seen.remove(&view);
             }
@@ -84,7 +126,7 @@ impl Snapshots {
         if !self.has_any() {
             return None;
         }
-        self.seen.lock().get(&view)?.range(written..).next().copied()
+        self.seen.lock().get(&view)?.range(written..).next().map(|(seen, _)| *seen)
     }
 
     /// Whether a snapshot sees what was written in one version and replaced in a later one.
@@ -124,5 +166,23 @@ mod tests {
         assert_eq!(snapshots.first_from(mine, version(1)), Some(version(5)));
         snapshots.remove(mine, version(5));
         assert!(!snapshots.has(mine) && !needed(0, 9) && snapshots.deleted() == 2);
+    }
+
+    #[test]
+    fn what_a_clone_sees_is_needed_also_without_the_snapshot_it_was_made_of() {
+        let (mine, one, two) = (View::new(1), View::new(2), View::new(3));
+        let seen = Version::new(3).unwrap();
+        let snapshots = Snapshots::default();
+        let is_needed = || snapshots.is_needed(mine, Version::FIRST, Version::LAST);
+        snapshots.add(mine, seen);
+        snapshots.add_clone(one, mine, seen);
+        snapshots.add_clone(two, mine, seen);
+        snapshots.remove(mine, seen);
+        assert!(is_needed() && snapshots.is_clone(one) && !snapshots.is_clone(mine));
+        snapshots.remove_clone(one);
+        assert!(is_needed() && !snapshots.is_clone(one) && snapshots.is_clone(two));
+        assert_eq!(snapshots.of_clones(), [(mine, seen)]);
+        snapshots.remove_clone(two);
+        assert!(!is_needed() && !snapshots.has(mine) && snapshots.of_clones().is_empty());
     }
 }

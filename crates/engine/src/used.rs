@@ -141,7 +141,7 @@ impl Tally for &mut Counts {
 #[derive(Default)]
 pub struct Used {
     inside: Lock<Inside>,
-    /// Snapshots that came, and that went.
+    /// Snapshots and clones that came, and that went.
     changes: AtomicU64,
 }
 
@@ -185,7 +185,12 @@ impl Used {
         Self { inside, changes: AtomicU64::new(0) }
     }
 
-    /// How many snapshots came and went so far.
+    /// A clone came, or went: who else sees what a snapshot does is another matter now.
+    pub fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many snapshots and clones came and went so far.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }

@@ -19,6 +19,7 @@ use crate::shard::{CopyRange, Outcome};
 use crate::shard_handle::ShardHandle;
 use crate::writing::{Way, Writing};
 use reactor::join_all;
+pub use state::Origin;
 use state::{BLOCK_BYTES, State};
 
 /// Blocks next to each other that belong to one shard.
@@ -99,6 +100,12 @@ impl Volume {
     #[must_use]
     pub fn held_by_snapshots(&self) -> Option<u64> {
         self.state.held()
+    }
+
+    /// Where it came from, if it is a clone.
+    #[must_use]
+    pub fn origin(&self) -> Option<Origin> {
+        self.state.origin
     }
 
     /// The logical block hosts see, in bytes: 512 or 4096.
@@ -421,9 +428,9 @@ impl Volume {
             shard_of(of.state.placement(), at / BLOCK_BYTES, self.shards.len())
         };
         let is_whole = (from | to | piece).is_multiple_of(BLOCK_BYTES);
-        // What a snapshot sees has no name yet.
-        let is_newest = source.state.sees.is_none();
-        is_whole && is_newest && shard(self, to) == shard(source, from)
+        // What a snapshot sees, or a clone inherits, has no name yet.
+        let is_own = source.state.sees.is_none() && source.state.ancestors.is_none();
+        is_whole && is_own && shard(self, to) == shard(source, from)
     }
 
     /// Copies a piece by reading and writing it. What reads as zeroes takes no space after.

@@ -107,6 +107,10 @@ impl Pages for Shared {
     fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
         false
     }
+
+    fn keeps_holes(&self, _: View) -> bool {
+        false
+    }
 }
 
 const _: () = assert!(SLOTS < 1 << 24);

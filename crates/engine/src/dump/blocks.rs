@@ -135,4 +135,8 @@ impl map::Pages for Rc<Pages<'_, '_>> {
         // Without a catalog nobody knows.
         self.look.snapshots.get().is_none_or(is_needed)
     }
+
+    fn keeps_holes(&self, view: View) -> bool {
+        self.look.snapshots.get().is_none_or(|snapshots| snapshots.is_clone(view))
+    }
 }

@@ -117,14 +117,14 @@ fn tell_all(look: &Look<'_>, all: &[(u16, Trail)], found: Option<&Catalog>) {
 
 /// Lists the volumes there are.
 pub(super) fn list(look: &Look<'_>, catalog: &Catalog) {
-    let is_served = |object: &&Object| matches!(object.kind, Kind::Volume | Kind::Snapshot);
-    for object in catalog.objects().filter(|object| !is_served(object)) {
+    for object in catalog.objects().filter(|object| object.kind == Kind::Group) {
         let (kind, name) = (object.kind.name(), &object.name);
         let what = format!("{kind} {name} is of a kind that this program does not serve");
         let advice = "a newer program opens the pool";
         look.add(Finding::error(Structure::Catalog, what).advise(advice));
     }
-    let volumes = catalog.objects().filter(|object| object.kind == Kind::Volume);
+    let is_volume = |object: &&Object| matches!(object.kind, Kind::Volume | Kind::Clone);
+    let volumes = catalog.objects().filter(is_volume);
     let volumes = volumes.map(|volume| VolumeSeen {
         name: volume.name.to_string(),
         id: volume.id,

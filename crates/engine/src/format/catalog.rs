@@ -63,7 +63,8 @@ pub struct Object {
     pub shrunk_from: u64,
     /// The logical block hosts see: 512 or 4096 bytes.
     pub block_size: u32,
-    /// It was deleted; its blocks are still being given back.
+    /// It was deleted. Its blocks are still being given back, unless it has no bytes any more: then it is there for what
+    /// its clones see of it.
     pub deleted: bool,
     /// What it was made from, and the epoch that one had from then on: all that is older is seen. Snapshots and clones
     /// have one.
@@ -147,9 +148,11 @@ impl Object {
         Ok(())
     }
 
-    /// Among which names its own has to be the only one.
-    fn scope(&self) -> Option<View> {
-        self.parent.filter(|_| self.kind == Kind::Snapshot)
+    /// What nothing else may have: its name, and among which ones. What was deleted has none: it may be there for long
+    /// yet, for its clones.
+    fn named(&self) -> Option<(Option<View>, Arc<str>)> {
+        let scope = self.parent.filter(|_| self.kind == Kind::Snapshot);
+        (!self.deleted).then(|| (scope, Arc::clone(&self.name)))
     }
 
     /// What has to be there for as long as it is.
@@ -235,7 +238,7 @@ impl Catalog {
         self.objects.get(&view)
     }
 
-    /// The volume, clone or group of this name, also where it is being deleted.
+    /// The volume, clone or group of this name, unless it was deleted.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Object> {
         self.get(*self.names.get(&(None, name.into()))?)
@@ -245,6 +248,13 @@ impl Catalog {
     #[must_use]
     pub fn find_snapshot(&self, of: View, name: &str) -> Option<&Object> {
         self.get(*self.names.get(&(Some(of), name.into()))?)
+    }
+
+    /// The snapshots of a volume or clone, by their names.
+    pub fn snapshots_of(&self, view: View) -> impl Iterator<Item = &Object> {
+        let from = (Some(view), Arc::from(""));
+        let of_view = self.names.range(from..).take_while(move |((of, _), _)| *of == Some(view));
+        of_view.filter_map(|(_, view)| self.get(*view))
     }
 
     /// How many snapshots and clones were made from this one, or how many are of this group.
@@ -315,7 +325,7 @@ impl Catalog {
     fn replace(&mut self, view: View, object: Option<Object>) -> Option<Object> {
         let before = self.objects.remove(&view);
         if let Some(before) = &before {
-            self.names.remove(&(before.scope(), Arc::clone(&before.name)));
+            before.named().and_then(|name| self.names.remove(&name));
             for needed in before.needs() {
                 if let Some(count) = self.needed.get_mut(&needed) {
                     *count -= 1;
@@ -326,7 +336,7 @@ impl Catalog {
             }
         }
         if let Some(object) = object {
-            self.names.insert((object.scope(), Arc::clone(&object.name)), view);
+            object.named().and_then(|name| self.names.insert(name, view));
             for needed in object.needs() {
                 *self.needed.entry(needed).or_default() += 1;
             }
@@ -353,8 +363,8 @@ impl Catalog {
             return Err(Bad::Field("view"));
         }
         object.check()?;
-        let name = (object.scope(), Arc::clone(&object.name));
-        if self.names.get(&name).is_some_and(|view| *view != object.view) {
+        let is_taken = |name| self.names.get(&name).is_some_and(|view| *view != object.view);
+        if object.named().is_some_and(is_taken) {
             return Err(Bad::Field("name"));
         }
         if let Some(parent) = object.parent {

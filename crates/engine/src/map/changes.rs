@@ -1,7 +1,7 @@
 //! What a view has in one version that it had not in an older one: found by since when it is so, without a look at
 //! contents.
 
-use super::extents::Extents;
+use super::extents::{Contents, Extents};
 use super::flat::{Flat, flat, low64};
 use super::lookup::{Filters, SCAN_TURN, Step, step_by};
 use super::memtable::Known;
@@ -35,7 +35,8 @@ fn unversioned_until(state: &State, at: Flat, end: Flat) -> Flat {
 impl<P: Pages> Map<P> {
     /// Calls `found` with the blocks of a range that a view has otherwise as of `seen` than it had as of `before`, in
     /// order, and whether they have contents, or lost ones: if not, they had some before. Against nothing (`None`) these
-    /// are all that have. There must be a snapshot of either version, which has all in the map that it sees. Ends once
+    /// are all that have. Of a clone, blocks given back that it had nothing of are told, too, and against nothing only what
+    /// it has of its own. There must be a snapshot of either version, which has all in the map that it sees. Ends once
     /// `found` says false, or after so many steps, each of which reads at most a page; gives the block that comes next.
     ///
     /// # Errors
@@ -55,6 +56,11 @@ impl<P: Pages> Map<P> {
         let mut hole_end = at;
         let (mut held, mut out) = (Vec::new(), Extents::default());
         let mut may_skip = before.is_some();
+        // What a clone had nothing of was its parent's.
+        let is_clone = self.pages.keeps_holes(view);
+        let inherits = |out: &Extents| {
+            is_clone && out.iter().any(|extent| extent.contents == Contents::Absent)
+        };
         for n in 1..=steps {
             if std::mem::take(&mut may_skip) {
                 at = unversioned_until(&self.state.borrow(), at, end);
@@ -83,7 +89,8 @@ impl<P: Pages> Map<P> {
                     may_skip = before.is_some() && !is_before && since == Version::FIRST;
                     let blocks = low64(at - base)..low64(next - base);
                     at = next;
-                    let is_told = has_contents && (is_new || is_before);
+                    let had = has_contents || (is_before && inherits(&out));
+                    let is_told = had && (is_new || is_before);
                     if is_told && !found(blocks, !is_before) {
                         break;
                     }

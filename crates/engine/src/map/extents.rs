@@ -23,7 +23,7 @@ pub enum Contents<'a> {
     /// They were damaged beyond what redundancy gives back: reads fail until the block is written again.
     Lost,
     /// Never written in this view: what its parent has, or zeroes where it has none. A hole that was merged into the
-    /// last level is absent, too, as long as no view has a parent.
+    /// last level is absent, too, in a view that has no parent.
     Absent,
 }
 

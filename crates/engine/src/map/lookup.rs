@@ -334,12 +334,25 @@ impl<P: Pages> Map<P> {
     /// `out` has the answer for.
     #[must_use]
     pub fn lookup_known(&self, view: View, first: u64, count: u32, out: &mut Extents) -> u32 {
+        self.lookup_known_as_of(view, Version::LAST, first, count, out)
+    }
+
+    /// As [`lookup_known`](Self::lookup_known), for a snapshot, as [`lookup_as_of`](Self::lookup_as_of) is.
+    #[must_use]
+    pub fn lookup_known_as_of(
+        &self,
+        view: View,
+        version: Version,
+        first: u64,
+        count: u32,
+        out: &mut Extents,
+    ) -> u32 {
         out.clear();
         let begin = super::flat::flat(view, first);
         let (mut at, end) = (begin, begin + Flat::from(count));
         let mut state = self.state.borrow_mut();
         while at < end {
-            match step(&mut state, &[], at, end, Version::LAST, out) {
+            match step(&mut state, &[], at, end, version, out) {
                 Ok(Step::Until(next, _)) => at = next,
                 // Whoever waits for the page is told what is wrong with it.
                 Ok(Step::Need(..)) | Err(_) => break,

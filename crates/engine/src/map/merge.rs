@@ -6,7 +6,7 @@ mod versions;
 pub(super) use versions::Outlet;
 
 use super::Pages;
-use super::flat::{END, Flat, Item, Place, low64};
+use super::flat::{END, Flat, Item, Place, low64, unflat};
 use super::limits::STEP_REPORTS;
 use super::source::Source;
 use super::writer::{Pushed, Writer};
@@ -131,7 +131,7 @@ impl<'a, P: Pages> Step<'a, P> {
             let mut piece = piece;
             let mut full = false;
             let mut leaf = None;
-            if piece.place != Place::Hole || !self.drop_holes {
+            if piece.place != Place::Hole || !self.drops_hole(start) {
                 self.sources[winner].checksums(crc_count(&piece), &mut self.checksums);
                 let pushed = match writer.push_now(&piece, &self.checksums) {
                     Some(pushed) => pushed,
@@ -159,6 +159,11 @@ impl<'a, P: Pages> Step<'a, P> {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether a hole at a position is of no use where it is put: nothing lies below that it hides.
+    fn drops_hole(&self, at: Flat) -> bool {
+        self.drop_holes && !self.pages.keeps_holes(unflat(at).view)
     }
 
     /// Where the next piece begins, when every input stands at an item.

@@ -83,6 +83,9 @@ pub trait Pages {
     /// Whether some snapshot sees what was written in one version and replaced in the other, a newer one: it is not older
     /// than the first, and older than the second.
     fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool;
+
+    /// Whether the view is a clone's: where it has nothing its parent is asked, so that its holes stay, whatever lies below.
+    fn keeps_holes(&self, view: View) -> bool;
 }
 
 /// One shard's map. See the module's text.

@@ -122,7 +122,7 @@ pub(super) fn settle<P: Pages>(
     layers.truncate(last + 1);
 }
 
-/// Where nothing lies below, a hole below all else hides nothing.
+/// Where nothing lies below, nor a parent is asked, a hole below all else hides nothing.
 pub(super) fn drop_last_hole(layers: &mut Vec<Layer>) {
     layers.pop_if(|layer| layer.place == Place::Hole);
 }

@@ -23,6 +23,8 @@ pub(super) struct Memory {
     pub superseded: RefCell<BTreeMap<Location, u32>>,
     /// Of each view, the last versions that its snapshots see.
     pub snapshots: RefCell<BTreeMap<View, BTreeSet<u32>>>,
+    /// Views that have parents.
+    pub clones: RefCell<BTreeSet<View>>,
     pub reads: Cell<usize>,
 }
 
@@ -77,6 +79,10 @@ impl Pages for Rc<Memory> {
             versions.range(written.get()..replaced.get()).next().is_some()
         };
         snapshots.get(&view).is_some_and(sees)
+    }
+
+    fn keeps_holes(&self, view: View) -> bool {
+        self.clones.borrow().contains(&view)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use reactor::join_all;
 
@@ -129,7 +130,8 @@ impl Pool {
             let of = |older: &crate::Volume| {
                 (older.state.sees.unwrap_or_default(), older.len() / BLOCK_BYTES)
             };
-            Compared { view: newer.state.view, before: older.as_ref().map(of), sees }
+            let (view, ancestors) = (newer.state.view, newer.state.ancestors.clone());
+            Compared { view, before: older.as_ref().map(of), sees, ancestors }
         };
         if compared.before.is_some_and(|(before, _)| before >= compared.sees) {
             let what = "changes are told from a snapshot to one that was taken later";
@@ -156,7 +158,7 @@ impl Pool {
         let (first, end) = (start / BLOCK_BYTES, bytes / BLOCK_BYTES);
         let most = most.clamp(1, CHANGES_MOST);
         let begun = || Asked { until: first, found: VecDeque::new() };
-        let handles = &self.0.handles;
+        let (handles, compared) = (&self.0.handles, Arc::new(compared));
         let shards = handles.iter().map(|_| begun()).collect();
         let mut gathered = Gathered { shards, end, changes: Vec::new(), most };
         let each = (most + 1).clamp(*CHANGES_EXTENTS.start(), *CHANGES_EXTENTS.end());
@@ -167,8 +169,9 @@ impl Pool {
             let wanting = gathered.wanting();
             let calls = wanting.iter().map(|n| {
                 let blocks = gathered.shards[*n].until..end;
+                let compared = Arc::clone(&compared);
                 let look = move |shard: Rc<Shard>| async move {
-                    shard.front.changes(compared, blocks, each).await
+                    shard.front.changes(&compared, blocks, each).await
                 };
                 handles[*n].call(look)
             });

@@ -88,8 +88,7 @@ fn check(catalog: &Catalog, trails: &[(u16, Trail)], accept_loss: bool) -> Resul
             "changes of the pool's volumes that were acknowledged are damaged on all of its drives";
         return Err(Error::new(Kind::Loss, context));
     }
-    let is_served = |kind| matches!(kind, catalog::Kind::Volume | catalog::Kind::Snapshot);
-    match catalog.objects().find(|object| !is_served(object.kind)) {
+    match catalog.objects().find(|object| object.kind == catalog::Kind::Group) {
         None => Ok(()),
         Some(object) => {
             let (kind, name) = (object.kind.name(), &object.name);

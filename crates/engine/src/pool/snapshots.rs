@@ -65,7 +65,11 @@ impl SnapshotStatus {
 type Made = Vec<(Object, Taken)>;
 
 /// A snapshot of a volume.
-fn find_snapshot<'a>(catalog: &'a Catalog, volume: &str, name: &str) -> Result<&'a Object> {
+pub(super) fn find_snapshot<'a>(
+    catalog: &'a Catalog,
+    volume: &str,
+    name: &str,
+) -> Result<&'a Object> {
     let found = catalog.find_snapshot(find(catalog, volume)?.view, name);
     let none = || Error::new(Kind::NotFound, format!("no snapshot is called {volume}@{name}"));
     found.ok_or_else(none)
@@ -198,7 +202,8 @@ impl Pool {
 
     /// A snapshot can be read from now on.
     pub(super) fn adopt_snapshot(&self, snapshot: &Object, view: View, sees: Version) {
-        let state = Arc::new(State::of_snapshot(snapshot, view, sees));
+        let of = |catalog: &Catalog| State::of_snapshot(snapshot, view, sees, catalog);
+        let state = Arc::new(self.0.common.superblock.catalog(of));
         self.0.common.used.add(Arc::clone(&state));
         self.0.snapshots.borrow_mut().insert(snapshot.view, state);
     }
@@ -222,10 +227,7 @@ impl Pool {
     pub fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotStatus>> {
         self.0.common.superblock.catalog(|catalog| {
             let of = find(catalog, volume)?.view;
-            let is_of = |object: &&Object| {
-                object.kind == catalog::Kind::Snapshot && object.parent == Some(of)
-            };
-            let mut all: Vec<&Object> = catalog.objects().filter(is_of).collect();
+            let mut all: Vec<&Object> = catalog.snapshots_of(of).collect();
             all.sort_by_key(|snapshot| snapshot.parent_epoch);
             let states = self.0.snapshots.borrow();
             Ok(all.into_iter().map(|snapshot| SnapshotStatus::of(snapshot, &states)).collect())

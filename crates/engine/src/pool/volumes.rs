@@ -7,6 +7,7 @@ use std::sync::Arc;
 use reactor::sync::Held;
 
 use super::Pool;
+use super::clones::{Origins, gone_with};
 use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
@@ -15,7 +16,7 @@ use crate::format::check_name;
 use crate::limits::VOLUME_BYTES_MAX;
 use crate::shard::Shard;
 use crate::volume::Volume;
-use crate::volume::state::{Occupied, State};
+use crate::volume::state::{Occupied, Origin, State};
 
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub(super) fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::Invalid, what)
 }
 
-fn check_size(bytes: u64) -> Result<()> {
+pub(super) fn check_size(bytes: u64) -> Result<()> {
     let block = stdx::num::u64_of(BLOCK);
     if bytes == 0 || !bytes.is_multiple_of(block) || bytes > VOLUME_BYTES_MAX {
         return Err(invalid(format!(
@@ -49,12 +50,26 @@ pub(super) fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Object> {
     found.ok_or_else(|| Error::new(Kind::NotFound, format!("no volume is called {name}")))
 }
 
-fn check_new_name(catalog: &Catalog, name: &str) -> Result<()> {
+pub(super) fn check_new_name(catalog: &Catalog, name: &str) -> Result<()> {
     check_name(name).map_err(invalid)?;
     match catalog.find(name) {
         Some(_) => Err(Error::new(Kind::Exists, format!("a volume is called {name} already"))),
         None => Ok(()),
     }
+}
+
+/// The view of a volume to be made.
+pub(super) fn new_view(catalog: &Catalog, most: usize) -> Result<View> {
+    if catalog.len() >= most {
+        let what =
+            format!("a pool with drives of this size has at most {most} volumes and snapshots");
+        return Err(Error::new(Kind::Full, what));
+    }
+    let view = View::new(catalog.next_view());
+    if view.is_shared() {
+        return Err(Error::new(Kind::Full, "the pool had as many volumes as it ever can"));
+    }
+    Ok(view)
 }
 
 /// An edit that changes a volume.
@@ -96,7 +111,8 @@ impl Pool {
     /// has forgotten those volumes, or how large they were.
     pub(super) async fn free_orphans(&self) -> Result<()> {
         let ends = self.0.common.superblock.catalog(|catalog| {
-            let is_volume = |object: &&Object| object.kind == catalog::Kind::Volume;
+            let is_volume =
+                |of: &&Object| matches!(of.kind, catalog::Kind::Volume | catalog::Kind::Clone);
             let volumes = catalog.objects().filter(is_volume).filter(|volume| !volume.deleted);
             let ends = volumes.map(|volume| (volume.view, Self::end_of(volume.bytes)));
             ends.collect::<BTreeMap<View, u64>>()
@@ -130,24 +146,35 @@ impl Pool {
             .common
             .superblock
             .catalog(|catalog| catalog.objects().cloned().collect::<Vec<Object>>());
+        let origins = Origins::of(&objects);
         for object in objects {
-            if let (Some(view), Some(sees)) = (object.parent, object.sees()) {
-                self.adopt_snapshot(&object, view, sees);
+            if object.kind == catalog::Kind::Snapshot {
+                if let (Some(view), Some(sees)) = (object.parent, object.sees()) {
+                    self.adopt_snapshot(&object, view, sees);
+                }
                 continue;
             }
             if object.deleted {
                 self.finish_delete(object.view, object.bytes.max(object.shrunk_from)).await?;
                 continue;
             }
-            let state = Arc::new(State::new(&object));
-            self.0.common.used.add(Arc::clone(&state));
-            self.0.volumes.borrow_mut().insert(object.name.to_string(), state);
+            self.adopt_volume(&object, origins.of_clone(&object));
             if object.shrunk_from > object.bytes {
                 self.finish_shrink(&object.name).await?;
             }
         }
         self.count_snapshots();
         Ok(())
+    }
+
+    /// A volume can be used from now on.
+    pub(super) fn adopt_volume(&self, volume: &Object, origin: Option<Origin>) -> Arc<State> {
+        let common = &self.0.common;
+        let of = |catalog: &Catalog| State::of(volume, origin, catalog);
+        let state = Arc::new(common.superblock.catalog(of));
+        common.used.add(Arc::clone(&state));
+        self.0.volumes.borrow_mut().insert(volume.name.to_string(), Arc::clone(&state));
+        state
     }
 
     /// The names of all volumes, in order.
@@ -182,30 +209,18 @@ impl Pool {
         let most = self.0.common.superblock.objects_max();
         let add = |catalog: &Catalog| {
             check_new_name(catalog, &spec.name)?;
-            if catalog.len() >= most {
-                let what = format!(
-                    "a pool with drives of this size has at most {most} volumes and snapshots"
-                );
-                return Err(Error::new(Kind::Full, what));
-            }
-            let view = View::new(catalog.next_view());
-            if view.is_shared() {
-                return Err(Error::new(Kind::Full, "the pool had as many volumes as it ever can"));
-            }
+            let view = new_view(catalog, most)?;
             let VolumeSpec { name, id, bytes, block_size } = &spec;
             let volume = Object::volume(view, name, *id, *bytes, *block_size);
             let records = vec![Record::Put(volume.clone())];
             Ok((Edit { next_view: view.get() + 1, records }, volume))
         };
         let volume = self.0.common.superblock.change_catalog(add).await?;
-        let state = Arc::new(State::new(&volume));
-        state.set_occupied(Occupied::default());
-        self.0.common.used.add(Arc::clone(&state));
-        self.0.volumes.borrow_mut().insert(spec.name.clone(), state);
+        self.adopt_volume(&volume, None).set_occupied(Occupied::default());
         self.volume(&spec.name)
     }
 
-    /// Deletes a volume. Its space comes back behind that.
+    /// Deletes a volume. Its space comes back behind that, but for what clones of it see: that stays for them.
     ///
     /// # Errors
     /// `NotFound`, `Busy` while it has snapshots, and `Failed` when the log or too many drives failed.
@@ -213,7 +228,7 @@ impl Pool {
         let _turn = self.turn().await?;
         let mark = |catalog: &Catalog| {
             let volume = Object { deleted: true, ..find(catalog, name)?.clone() };
-            let snapshots = catalog.needing(volume.view);
+            let snapshots = catalog.snapshots_of(volume.view).count();
             if snapshots > 0 {
                 let what = format!("volume {name} has {snapshots} snapshots: delete those first");
                 return Err(Error::new(Kind::Busy, what));
@@ -237,9 +252,30 @@ impl Pool {
             shard.base.log.set_version(view, Version::FIRST);
             Ok(())
         };
-        self.each(drop_all).await?;
-        let drop = |catalog: &Catalog| Ok((catalog.edit(vec![Record::Remove(view)]), ()));
-        self.0.common.superblock.change_catalog(drop).await
+        if end > 0 {
+            self.each(drop_all).await?;
+        }
+        let drop = |catalog: &Catalog| {
+            let Some(volume) = catalog.get(view) else { return Ok((catalog.edit(vec![]), vec![])) };
+            if catalog.needing(view) > 0 {
+                // Clones see what it had.
+                let unseen = Object { bytes: 0, shrunk_from: 0, ..volume.clone() };
+                return Ok((changed(catalog, unseen), vec![]));
+            }
+            let gone = gone_with(catalog, view);
+            let records = gone.iter().map(|view| Record::Remove(*view));
+            Ok((catalog.edit(records.collect()), gone))
+        };
+        let common = &self.0.common;
+        let gone = common.superblock.change_catalog(drop).await?;
+        for view in gone {
+            if common.snapshots.is_clone(view) {
+                common.snapshots.remove_clone(view);
+                common.used.note_change();
+            }
+        }
+        self.count_snapshots();
+        Ok(())
     }
 
     /// Changes a volume's size. What lies beyond a smaller one is gone for good.

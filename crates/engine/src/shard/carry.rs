@@ -78,6 +78,12 @@ impl Carrying {
         self.cuts.add(taken, self.base.log.head());
     }
 
+    /// Whether the map has all that a snapshot sees.
+    pub fn has(&self, view: View, sees: Version) -> bool {
+        let tail = self.base.log.tail();
+        tail >= self.cuts.of(view, sees) || canary::skips(Step::SnapshotCarries)
+    }
+
     /// Waits until the map has all that a snapshot sees.
     ///
     /// # Errors

@@ -127,7 +127,11 @@ impl Counting {
 
     /// Counts the blocks of all volumes once. `None` when the shard ends.
     async fn count_views(&self) -> Result<Option<Counted>> {
-        let seen = self.base.common.used.seen().await;
+        let mut seen = self.base.common.used.seen().await;
+        for (view, sees) in self.base.common.snapshots.of_clones() {
+            let seen = seen.entry(view).or_default();
+            seen.insert(seen.partition_point(|version| *version < sees), sees);
+        }
         let carried = match seen.is_empty() {
             true => Ok(()),
             // From then on the log has nothing that these snapshots see.

@@ -3,6 +3,7 @@
 mod admit;
 mod bytes;
 mod changes;
+mod clone;
 mod copy;
 mod plan;
 mod read;

@@ -1,14 +1,31 @@
 //! What all users of a volume share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use reactor::cross_core::Lock;
 
 use crate::address::{BLOCK, Version, View};
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::Object;
+use crate::format::catalog::{self, Catalog, Object};
 
 pub const BLOCK_BYTES: u64 = BLOCK as u64;
+
+/// What is asked where a clone has nothing of its own: a view, as of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ancestor {
+    pub view: View,
+    pub sees: Version,
+}
+
+/// Where a clone came from, by what identifies that for ever, whether it is still there or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The volume.
+    pub volume: [u8; 16],
+    /// The snapshot of it, if that was there when the pool was opened.
+    pub snapshot: Option<[u8; 16]>,
+}
 
 /// Nobody knows how many: no volume has so many blocks.
 const UNCOUNTED: u64 = u64::MAX;
@@ -38,12 +55,31 @@ fn bytes_of(blocks: &AtomicU64) -> Option<u64> {
     (blocks != UNCOUNTED).then(|| blocks.saturating_mul(BLOCK_BYTES))
 }
 
+/// What is asked where a view has nothing, one behind another: its parent, as of the version that it sees, and what that
+/// one's parent is. `None` unless it is a clone's.
+#[must_use]
+pub fn ancestors(catalog: &Catalog, view: View) -> Option<Arc<[Ancestor]>> {
+    let mut all = Vec::new();
+    let mut at = view;
+    while let Some(clone) = catalog.get(at).filter(|of| of.kind == catalog::Kind::Clone)
+        && let (Some(view), Some(sees)) = (clone.parent, clone.sees())
+    {
+        all.push(Ancestor { view, sees });
+        at = view;
+    }
+    (!all.is_empty()).then(|| all.into())
+}
+
 /// What all users of a volume share. Changes when the volume does.
 #[derive(Debug)]
 pub struct State {
     pub view: View,
     /// The last version of the view that it sees, if it is a snapshot: nobody changes that.
     pub sees: Option<Version>,
+    /// What is asked where the view has nothing, if it is a clone's.
+    pub ancestors: Option<Arc<[Ancestor]>>,
+    /// Where it came from, if it is a clone.
+    pub origin: Option<Origin>,
     /// Which shards its blocks are of follows from it.
     placement: u32,
     pub id: [u8; 16],
@@ -67,6 +103,8 @@ impl State {
         Self {
             view: volume.view,
             sees: None,
+            ancestors: None,
+            origin: None,
             placement: volume.placement,
             id: volume.id,
             name: Lock::new(volume.name.to_string()),
@@ -80,10 +118,17 @@ impl State {
         }
     }
 
-    /// Of a snapshot of this view, up to this version.
+    /// Of a volume of a catalog that came from there, if it is a clone.
     #[must_use]
-    pub fn of_snapshot(snapshot: &Object, view: View, sees: Version) -> Self {
-        Self { view, sees: Some(sees), ..Self::new(snapshot) }
+    pub fn of(volume: &Object, origin: Option<Origin>, catalog: &Catalog) -> Self {
+        Self { ancestors: ancestors(catalog, volume.view), origin, ..Self::new(volume) }
+    }
+
+    /// Of a snapshot of this view of a catalog, up to this version.
+    #[must_use]
+    pub fn of_snapshot(snapshot: &Object, view: View, sees: Version, catalog: &Catalog) -> Self {
+        let ancestors = ancestors(catalog, view);
+        Self { view, sees: Some(sees), ancestors, ..Self::new(snapshot) }
     }
 
     /// Which shards its blocks are of follows from it.

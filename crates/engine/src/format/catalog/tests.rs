@@ -209,7 +209,10 @@ impl Model {
 
     fn is_free(&self, of: &Object) -> bool {
         let scope = |o: &Object| o.parent.filter(|_| o.kind == Kind::Snapshot);
-        let alike = |o: &&Object| o.name == of.name && scope(o) == scope(of) && o.view != of.view;
+        let alike = |o: &&Object| {
+            let is_there = !o.deleted && !of.deleted;
+            is_there && o.name == of.name && scope(o) == scope(of) && o.view != of.view
+        };
         !self.0.values().any(|object| alike(&object))
     }
 
@@ -303,8 +306,9 @@ proptest! {
             bytes.extend(edit.to_pages(POOL, catalog.generation, objects));
         }
         prop_assert!(catalog.objects().eq(model.0.values()));
-        let names: BTreeSet<_> = catalog.objects().map(|o| (o.scope(), o.name.clone())).collect();
-        prop_assert_eq!(names.len(), catalog.len());
+        let names: BTreeSet<_> = catalog.objects().filter_map(Object::named).collect();
+        let deleted = catalog.objects().filter(|object| object.deleted).count();
+        prop_assert_eq!(names.len() + deleted, catalog.len());
         prop_assert_eq!(load(&bytes), Ok(catalog.clone()));
         prop_assert_eq!(load(&catalog.to_base(POOL)), Ok(catalog));
     }

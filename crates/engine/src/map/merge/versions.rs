@@ -80,7 +80,7 @@ impl<P: Pages> Step<'_, P> {
             for dropped in &mut self.dropped[found..] {
                 dropped.blocks = low64(end - start);
             }
-            if self.drop_holes {
+            if self.drops_hole(start) {
                 drop_last_hole(&mut layers);
             }
             for source in &mut self.sources {

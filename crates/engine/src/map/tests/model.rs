@@ -213,6 +213,9 @@ struct Bench {
     jobs: Vec<Job>,
 }
 
+/// A view that has a parent: its holes hide something.
+const CLONE: u32 = 2;
+
 fn limits() -> MapLimits {
     MapLimits {
         memtable: 5 * 3584,
@@ -232,6 +235,7 @@ fn page_location(n: u64) -> Location {
 impl Bench {
     fn new() -> Self {
         let pages = Rc::new(Memory::default());
+        pages.clones.borrow_mut().insert(View::new(CLONE));
         let map = Rc::new(Map::new(Rc::clone(&pages), limits()));
         let saved = Saved { manifest: map.manifest(), ..Saved::default() };
         Self {
@@ -293,7 +297,10 @@ impl Bench {
             Change::Hole { key, version, blocks } => {
                 let view = key.view.get();
                 let gone = self.contents.range((view, key.block)..(view, key.block + blocks));
-                let gone: Vec<_> = gone.map(|(at, _)| at.1).collect();
+                let gone: Vec<_> = match view {
+                    CLONE => (key.block..key.block + blocks).collect(),
+                    _ => gone.map(|(at, _)| at.1).collect(),
+                };
                 gone.into_iter()
                     .for_each(|block| self.note(Key::new(key.view, block), *version, Has::Hole));
             }
@@ -468,7 +475,16 @@ impl Bench {
                 let versions = self.contents.get(&(view, block));
                 let expected = versions
                     .and_then(|versions| versions.range(..=as_of.get()).next_back())
-                    .and_then(|(_, has)| has.seen());
+                    .map(|(_, has)| *has);
+                if view == CLONE {
+                    let is_hole = matches!(expected, Some(Has::Hole));
+                    assert_eq!(
+                        extent.contents == Contents::Hole,
+                        is_hole,
+                        "{block} as of {as_of:?}"
+                    );
+                }
+                let expected = expected.and_then(Has::seen);
                 let found = match extent.contents {
                     Contents::Hole | Contents::Absent => None,
                     Contents::Lost => Some(None),

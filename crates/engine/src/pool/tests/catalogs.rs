@@ -390,27 +390,17 @@ fn kinds_that_are_not_served_yet_are_refused_by_name() {
     let rig = Rig::new(2, 1, 1);
     reactor::simulate(1, async move {
         let superblock = rig.blank();
-        let clone = |catalog: &Catalog| {
+        let group = |catalog: &Catalog| {
             let mut edit = more(catalog, 1);
             let Record::Put(volume) = edit.records[0].clone() else { panic!() };
-            let (kind, parent) = (crate::format::catalog::Kind::Clone, Some(volume.view));
-            let (name, view) = ("mon".into(), View::new(edit.next_view));
-            edit.records[0] = Record::Put(Object { epoch: 1, ..volume.clone() });
-            edit.records.push(Record::Put(Object {
-                kind,
-                parent,
-                parent_epoch: 1,
-                name,
-                view,
-                ..volume
-            }));
-            edit.next_view += 1;
+            let (kind, name) = (crate::format::catalog::Kind::Group, "app".into());
+            edit.records[0] = Record::Put(Object { kind, name, bytes: 0, shrunk_from: 0, ..volume });
             Ok((edit, ()))
         };
-        superblock.change_catalog(clone).await.unwrap();
+        superblock.change_catalog(group).await.unwrap();
         let refused = rig.open().await.err().unwrap();
         assert_eq!(refused.kind, Kind::Invalid);
-        assert!(refused.to_string().contains("a clone, mon,"), "{refused}");
+        assert!(refused.to_string().contains("a group, app,"), "{refused}");
     });
 }
 

@@ -69,7 +69,7 @@ async fn found(shard: &Shard, view: View, at: u64) -> Stored {
 
 async fn is_right(shard: &Shard, view: View, at: u64, wanted: &[u8]) -> bool {
     let mut got = vec![0; BLOCK];
-    shard.front.read(view, at, &mut got).await.is_ok() && got == wanted
+    shard.front.read(Key::new(view, at), None, &mut got).await.is_ok() && got == wanted
 }
 
 /// Takes all away that the volume had, and gives the segments that nothing needs from now on.

@@ -27,7 +27,7 @@ pub(super) async fn trim(v: &Volume, model: &mut Model, first: u64, count: u64) 
     (first..first + count).for_each(|at| _ = model.remove(&at));
 }
 
-async fn check(v: &Volume, model: &Model) {
+pub(super) async fn check(v: &Volume, model: &Model) {
     let mut got = vec![0; 16 * BLOCK];
     let blocks = v.len() / B;
     for first in (0..blocks).step_by(16) {

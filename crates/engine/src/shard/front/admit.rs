@@ -37,7 +37,8 @@ impl Front {
             Some(promise) => Ok(Some(promise)),
             None => {
                 self.check_refused()?;
-                let plan = self.resolve(key, u32_of(usize64(blocks)));
+                // What it has of its own: what a clone inherits stays where it is.
+                let plan = self.resolve(key, None, u32_of(usize64(blocks)));
                 let replaces = plan.is_own() == Some(true) && !self.is_kept(key.view);
                 self.keep_plan(plan);
                 Ok(if replaces { self.let_in_to_replace(blocks) } else { None })

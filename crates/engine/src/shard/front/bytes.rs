@@ -27,14 +27,14 @@ impl Front {
         let mut turn = self.partial.hold(volume.view, first..end).await;
         let done = match is_whole(offset, data.len()) {
             true => self.write(volume.view, first, data).await,
-            false => self.write_parts(volume.view, offset, data).await,
+            false => self.write_parts(volume, offset, data).await,
         };
         turn.ended = true;
         done
     }
 
     /// As [`write_in_turn`](Self::write_in_turn) where the first or last block keeps a part.
-    async fn write_parts(&self, view: View, offset: u64, data: &[u8]) -> Result<()> {
+    async fn write_parts(&self, volume: &State, offset: u64, data: &[u8]) -> Result<()> {
         self.partial.settle(&self.base.log).await?;
         let (mut offset, mut data) = (offset, data);
         while !data.is_empty() {
@@ -44,15 +44,15 @@ impl Front {
             let mut whole = buffer::scratch(len).await;
             let first = offset / BLOCK_BYTES;
             if skip > 0 {
-                self.read(view, first, &mut whole[..BLOCK]).await?;
+                self.read_blocks(volume, first, &mut whole[..BLOCK]).await?;
             }
             if len > skip + take && (len > BLOCK || skip == 0) {
                 let last = first + u64_of(len / BLOCK) - 1;
-                self.read(view, last, &mut whole[len - BLOCK..]).await?;
+                self.read_blocks(volume, last, &mut whole[len - BLOCK..]).await?;
             }
             let (piece, rest) = data.split_at(take);
             whole[skip..skip + take].copy_from_slice(piece);
-            self.write(view, first, &whole).await?;
+            self.write(volume.view, first, &whole).await?;
             (offset, data) = (offset + u64_of(take), rest);
         }
         Ok(())

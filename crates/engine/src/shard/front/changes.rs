@@ -1,20 +1,24 @@
 //! What a snapshot has otherwise than an older one of the same volume: asked of the map, which has all of both by then.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Front;
 use crate::address::{Version, View};
 use crate::error::Result;
 use crate::limits::CHANGES_STEPS;
+use crate::volume::state::Ancestor;
 
 /// Snapshots of a volume, one of them perhaps compared with an older one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Compared {
     pub view: View,
     /// The older one: the last version that it sees, and its blocks. None where all contents of the other are new.
     pub before: Option<(Version, u64)>,
     /// The last version that the other one sees.
     pub sees: Version,
+    /// What it sees where the view has nothing, if it is of a clone.
+    pub ancestors: Option<Arc<[Ancestor]>>,
 }
 
 /// Blocks that changed.
@@ -56,11 +60,11 @@ impl Front {
     /// `Busy` while nothing leaves the log, for want of space or of drives; those of reading the map.
     pub async fn changes(
         &self,
-        compared: Compared,
+        compared: &Compared,
         blocks: Range<u64>,
         most: usize,
     ) -> Result<Looked> {
-        let Compared { view, before, sees } = compared;
+        let Compared { view, before, sees, .. } = *compared;
         self.carry.carry(view, sees).await?;
         // What the older one was too small for it had nothing of.
         let (before, end) = match before {
@@ -69,6 +73,10 @@ impl Front {
         };
         if let Some(before) = before {
             self.carry.carry(view, before).await?;
+        }
+        if let (Some(ancestors), None) = (&compared.ancestors, before) {
+            let own = Ancestor { view, sees };
+            return self.contents(own, ancestors, blocks, most).await;
         }
         let mut found: Vec<Change> = Vec::new();
         let add = |blocks: Range<u64>, has_data| {

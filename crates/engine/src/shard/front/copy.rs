@@ -29,7 +29,8 @@ impl Front {
     pub async fn copy_bytes(&self, to: &State, from: &State, copy: CopyRange) -> Result<()> {
         let _writing = self.writing.enter();
         to.check_change(copy.to, copy.length)?;
-        assert!(from.sees.is_none(), "what a snapshot sees is copied by its contents");
+        let is_own = from.sees.is_none() && from.ancestors.is_none();
+        assert!(is_own, "what a snapshot sees, or a clone inherits, is copied by its contents");
         from.check(copy.from, copy.length)?;
         let source = Key::new(from.view, copy.from / BLOCK_BYTES);
         let target = Key::new(to.view, copy.to / BLOCK_BYTES);

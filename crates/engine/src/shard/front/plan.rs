@@ -1,6 +1,7 @@
 //! Where the blocks of a read are, as the log and the map said at one moment.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use reactor::ReadGuard;
 use stdx::num::{u32_of, usize32};
@@ -9,6 +10,7 @@ use crate::address::{BLOCK, BLOCK_GRAINS, Key, Location};
 use crate::error::{Error, Kind};
 use crate::log::Data;
 use crate::map::{Contents, Extents};
+use crate::volume::state::Ancestor;
 
 /// A read that was looked up: its pieces in order, and later those of them that are not in the reader's memory
 /// yet. Kept and used again, it allocates nothing in steady state.
@@ -23,6 +25,8 @@ pub struct Plan {
     pub pieces: Vec<Piece>,
     pub crcs: Vec<u32>,
     pub reading: Option<ReadGuard>,
+    /// What is asked where the view has nothing, if it is a clone's.
+    pub ancestors: Option<Arc<[Ancestor]>>,
     /// To look up into.
     pub extents: Extents,
 }
@@ -36,7 +40,7 @@ pub struct Piece {
     pub place: Place,
 }
 
-/// Where blocks are. Clones will have one more, for what was never written here: the parent is asked.
+/// Where blocks are.
 #[derive(Debug)]
 pub enum Place {
     /// One block in the log.
@@ -47,6 +51,8 @@ pub enum Place {
     Stored { location: Location, crcs: usize },
     /// The log has nothing of them, and the map has to read a page to tell.
     Unread,
+    /// Neither the view has anything of them nor its ancestors before this one, which is asked next.
+    Inherited { from: usize },
     /// One block that is damaged in the log: destage may have carried it as it was, with this checksum.
     Damaged { crc: u32, error: Box<Error> },
     /// For good; what is said of it.
@@ -77,7 +83,7 @@ impl Plan {
     /// Of a read that begins there.
     pub fn new(first: Key) -> Self {
         let (pieces, crcs, extents) = (Vec::new(), Vec::new(), Extents::default());
-        Self { first, pieces, crcs, reading: None, extents }
+        Self { first, pieces, crcs, reading: None, ancestors: None, extents }
     }
 
     /// Forgets what it was for.
@@ -85,6 +91,7 @@ impl Plan {
         self.pieces.clear();
         self.crcs.clear();
         self.reading = None;
+        self.ancestors = None;
     }
 
     pub fn push(&mut self, at: u32, count: u32, place: Place) {
@@ -111,9 +118,11 @@ impl Plan {
         self.crcs.extend_from_slice(crcs);
     }
 
-    /// Takes what the map said of blocks from number `at` of the read on, which is in `extents`.
-    pub fn learn(&mut self, at: u32) {
+    /// Takes what the map said of blocks from number `at` of the read on, which is in `extents`. What it has nothing of is
+    /// to be asked of this ancestor.
+    pub fn learn(&mut self, at: u32, next: usize) {
         let extents = std::mem::take(&mut self.extents);
+        let has_next = self.ancestors.as_ref().is_some_and(|all| next < all.len());
         let mut at = at;
         for extent in extents.iter() {
             match extent.contents {
@@ -121,7 +130,9 @@ impl Plan {
                     Ok(()) => self.push_stored(at, location, crcs),
                     Err(error) => self.push(at, extent.count, Place::Lost(Box::new(error))),
                 },
-                // No view has a parent that would be asked.
+                Contents::Absent if has_next => {
+                    self.push(at, extent.count, Place::Inherited { from: next });
+                }
                 Contents::Hole | Contents::Absent => self.push(at, extent.count, Place::Hole),
                 Contents::Lost => {
                     let lost = Box::new(lost(self.first.forward(u64::from(at))));
@@ -131,6 +142,19 @@ impl Plan {
             at += extent.count;
         }
         self.extents = extents;
+    }
+
+    /// Takes pieces that an ancestor is to be asked of, one by one, as many as there were before; from the last one on.
+    pub fn inherited(&mut self, from: usize, before: &mut usize) -> Option<Piece> {
+        while let Some(n) = before.checked_sub(1) {
+            *before = n;
+            let is_asked =
+                |place: &Place| matches!(place, Place::Inherited { from: next } if *next == from);
+            if self.pieces.get(n).is_some_and(|piece| is_asked(&piece.place)) {
+                return Some(self.pieces.swap_remove(n));
+            }
+        }
+        None
     }
 
     /// What is said of the first block that is lost, if one is.
@@ -147,7 +171,7 @@ impl Plan {
         let is_own = |piece: &Piece| match piece.place {
             Place::Log(_) | Place::Damaged { .. } => Some(true),
             Place::Stored { location, .. } => Some(location.name().is_none()),
-            Place::Hole | Place::Lost(_) => Some(false),
+            Place::Hole | Place::Inherited { .. } | Place::Lost(_) => Some(false),
             Place::Unread => None,
         };
         self.pieces.iter().try_fold(true, |own, piece| is_own(piece).map(|this| own && this))

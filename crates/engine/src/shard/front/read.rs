@@ -6,6 +6,7 @@
 //! again while the plan's stay lasts; and what the log had nothing of the map has, then or later, as old or newer.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use reactor::buffer;
 use stdx::crc32c;
@@ -13,14 +14,14 @@ use stdx::num::{low32, u32_of, u64_of, usize32, usize64};
 
 use super::Front;
 use super::plan::{Piece, Place, Plan, lost};
-use crate::address::{BLOCK, Key, Location, SharedBlockId, View};
+use crate::address::{BLOCK, Key, Location, SharedBlockId};
 use crate::error::{Error, Kind, Result};
 use crate::limits::PLANS_KEPT;
 use crate::log::Found;
 use crate::map::{Contents, Extents};
 use crate::shard::Outcome;
 use crate::unverified::{LENT_BLOCKS_MAX, UnverifiedRead};
-use crate::volume::state::{BLOCK_BYTES, State};
+use crate::volume::state::{Ancestor, BLOCK_BYTES, State};
 
 /// Whether bytes are whole blocks.
 pub(super) const fn is_whole(offset: u64, len: usize) -> bool {
@@ -36,12 +37,20 @@ impl Front {
     pub fn resolve_bytes(&self, volume: &State, offset: u64, len: usize) -> Option<Plan> {
         let is_newest = volume.sees.is_none();
         let fits = is_newest && is_whole(offset, len) && volume.check(offset, u64_of(len)).is_ok();
-        fits.then(|| self.resolve(Key::new(volume.view, offset / BLOCK_BYTES), u32_of(len / BLOCK)))
+        let first = Key::new(volume.view, offset / BLOCK_BYTES);
+        fits.then(|| self.resolve(first, volume.ancestors.as_ref(), u32_of(len / BLOCK)))
     }
 
-    /// Finds out where so many blocks are. This is the one place that asks the log, then the map.
-    pub(super) fn resolve(&self, first: Key, blocks: u32) -> Plan {
+    /// Finds out where so many blocks are, of a view with these ancestors. This is the one place that asks the log, then
+    /// the map.
+    pub(super) fn resolve(
+        &self,
+        first: Key,
+        ancestors: Option<&Arc<[Ancestor]>>,
+        blocks: u32,
+    ) -> Plan {
         let mut plan = self.spare_plan(first);
+        plan.ancestors = ancestors.cloned();
         assert!(plan.pieces.is_empty() && plan.reading.is_none(), "a spare plan is for nothing");
         let mut at = 0;
         while at < blocks {
@@ -63,13 +72,16 @@ impl Front {
                 Found::Nothing => {
                     let extents = &mut plan.extents;
                     let known = self.base.map.lookup_known(key.view, key.block, run, extents);
-                    plan.learn(at);
+                    plan.learn(at, 0);
                     if known < run {
                         plan.push(at + known, run - known, Place::Unread);
                     }
                 }
             }
             at += run;
+        }
+        if plan.ancestors.is_some() {
+            self.inherit_known(&mut plan);
         }
         debug_assert!(plan.covers(blocks), "each block has its place");
         plan
@@ -149,7 +161,10 @@ impl Front {
                     let crcs = &crcs[piece.crcs(first)];
                     !(in_memory && self.copy_stored(location, crcs, part))
                 }
-                Place::Unread | Place::Damaged { .. } | Place::Lost(_) => true,
+                Place::Unread
+                | Place::Inherited { .. }
+                | Place::Damaged { .. }
+                | Place::Lost(_) => true,
             }
         });
     }
@@ -174,11 +189,17 @@ impl Front {
         plan.reading = None;
         while let Some(piece) = plan.pieces.pop() {
             let (key, part) = (plan.first.forward(u64::from(piece.at)), &mut out[piece.bytes()]);
-            let Place::Damaged { crc, error } = piece.place else {
-                panic!("only what is damaged in the log is left")
-            };
-            if !Box::pin(self.read_destaged(key, crc, part)).await {
-                return Err(*error);
+            match piece.place {
+                Place::Damaged { crc, error } => {
+                    if !Box::pin(self.read_destaged(key, crc, part)).await {
+                        return Err(*error);
+                    }
+                }
+                Place::Inherited { from } => {
+                    let Some(ancestors) = &plan.ancestors else { panic!("one is to be asked") };
+                    Box::pin(self.read_inherited(key, Arc::clone(ancestors), from, part)).await?;
+                }
+                _ => panic!("only what waits for the log to be carried is left"),
             }
         }
         self.keep_plan(plan);
@@ -189,6 +210,10 @@ impl Front {
     async fn fetch_settled(&self, plan: &mut Plan, out: &mut [u8]) -> Result<()> {
         assert!(plan.reading.is_some(), "what was found stays where it is");
         self.learn_unread(plan, out).await?;
+        if plan.ancestors.is_some() {
+            self.inherit(plan).await?;
+            self.copy_pieces(plan, out);
+        }
         // Known before, or told by a page just now.
         if let Some(error) = plan.take_lost() {
             return Err(error);
@@ -220,7 +245,7 @@ impl Front {
             let Piece { at, count: blocks, .. } = plan.pieces.swap_remove(n);
             let key = plan.first.forward(u64::from(at));
             self.base.map.lookup(key.view, key.block, blocks, &mut plan.extents).await?;
-            plan.learn(at);
+            plan.learn(at, 0);
             learnt = true;
         }
         if learnt {
@@ -294,13 +319,18 @@ impl Front {
         Ok(())
     }
 
-    /// Reads whole blocks from `first` on.
+    /// Reads whole blocks from `first` on, of a view with these ancestors.
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
-    pub async fn read(&self, view: View, first: u64, out: &mut [u8]) -> Result<()> {
+    pub async fn read(
+        &self,
+        first: Key,
+        ancestors: Option<&Arc<[Ancestor]>>,
+        out: &mut [u8],
+    ) -> Result<()> {
         debug_assert!(out.len().is_multiple_of(BLOCK));
-        let plan = self.resolve(Key::new(view, first), u32_of(out.len() / BLOCK));
+        let plan = self.resolve(first, ancestors, u32_of(out.len() / BLOCK));
         match self.copy_known(plan, out) {
             Outcome::Done => Ok(()),
             // On the heap: a drive is asked, and what does that is too large for all that may come to it.
@@ -332,10 +362,16 @@ impl Front {
     }
 
     /// Reads whole blocks of a volume or snapshot.
-    async fn read_blocks(&self, volume: &State, first: u64, out: &mut [u8]) -> Result<()> {
+    pub(super) async fn read_blocks(
+        &self,
+        volume: &State,
+        first: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let (first, ancestors) = (Key::new(volume.view, first), volume.ancestors.as_ref());
         match volume.sees {
-            None => self.read(volume.view, first, out).await,
-            Some(sees) => Box::pin(self.read_as_of(volume.view, sees, first, out)).await,
+            None => self.read(first, ancestors, out).await,
+            Some(sees) => Box::pin(self.read_as_of(first, sees, ancestors, out)).await,
         }
     }
 

@@ -1,0 +1,140 @@
+//! Clones: volumes that begin with what a snapshot of another one sees (decision 0026).
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Pool;
+use super::snapshots::find_snapshot;
+use super::volumes::{check_new_name, check_size, find, invalid, new_view};
+use crate::address::View;
+use crate::error::{Error, Kind, Result};
+use crate::format::catalog::{self, Catalog, Edit, Object, Record};
+use crate::limits::CLONES_DEEP_MAX;
+use crate::shard::Shard;
+use crate::volume::Volume;
+use crate::volume::state::{Occupied, Origin};
+
+/// A clone to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloneSpec {
+    /// The volume whose snapshot it is made of, and the snapshot's name.
+    pub volume: String,
+    pub snapshot: String,
+    /// The name of the clone.
+    pub name: String,
+    /// What identifies it for ever; drawn at random.
+    pub id: [u8; 16],
+    /// Size in bytes, a multiple of 4096, at least the snapshot's; that one's if not given.
+    pub bytes: Option<u64>,
+}
+
+impl CloneSpec {
+    /// The edit that makes the clone of a snapshot.
+    fn edit(&self, catalog: &Catalog, most: usize) -> Result<(Edit, (Object, Origin))> {
+        check_new_name(catalog, &self.name)?;
+        let view = new_view(catalog, most)?;
+        let snapshot = find_snapshot(catalog, &self.volume, &self.snapshot)?;
+        let volume = find(catalog, &self.volume)?;
+        let bytes = self.bytes.unwrap_or(snapshot.bytes);
+        check_size(bytes)?;
+        if bytes < snapshot.bytes {
+            return Err(invalid(format!(
+                "a clone is as large as its snapshot or larger: not {bytes} bytes, {} at least",
+                snapshot.bytes
+            )));
+        }
+        let clone = Object {
+            kind: catalog::Kind::Clone,
+            // Not the snapshot: that can be deleted.
+            parent: Some(volume.view),
+            parent_epoch: snapshot.parent_epoch,
+            placement: volume.placement,
+            ..Object::volume(view, &self.name, self.id, bytes, snapshot.block_size)
+        };
+        let origin = Origin { volume: volume.id, snapshot: Some(snapshot.id) };
+        let records = vec![Record::Put(clone.clone())];
+        Ok((Edit { next_view: view.get() + 1, records }, (clone, origin)))
+    }
+}
+
+/// Where the clones of a catalog came from.
+pub(super) struct Origins {
+    /// What identifies volumes, and snapshots, by the epoch that their volume had from then on.
+    volumes: BTreeMap<View, [u8; 16]>,
+    snapshots: BTreeMap<(View, u64), [u8; 16]>,
+}
+
+impl Origins {
+    pub fn of(objects: &[Object]) -> Self {
+        let snapshot = |of: &Object| {
+            let is_one = of.kind == catalog::Kind::Snapshot;
+            of.parent.filter(|_| is_one).map(|parent| ((parent, of.parent_epoch), of.id))
+        };
+        Self {
+            volumes: objects.iter().map(|of| (of.view, of.id)).collect(),
+            snapshots: objects.iter().filter_map(snapshot).collect(),
+        }
+    }
+
+    /// Of a clone; `None` of what is none.
+    pub fn of_clone(&self, clone: &Object) -> Option<Origin> {
+        let parent = clone.parent?;
+        let snapshot = self.snapshots.get(&(parent, clone.parent_epoch)).copied();
+        Some(Origin { volume: *self.volumes.get(&parent)?, snapshot })
+    }
+}
+
+/// What is no more once this volume or clone is not: itself, and what was deleted before and was there for it alone. A clone
+/// comes before its parent.
+pub(super) fn gone_with(catalog: &Catalog, view: View) -> Vec<View> {
+    let mut gone = vec![view];
+    let mut last = catalog.get(view);
+    while let Some(parent) = last.and_then(|last| catalog.get(last.parent?)) {
+        let is_empty = parent.bytes == 0 && parent.shrunk_from == 0;
+        if !(parent.deleted && is_empty && catalog.needing(parent.view) == 1) {
+            break;
+        }
+        gone.push(parent.view);
+        last = Some(parent);
+    }
+    gone
+}
+
+impl Pool {
+    /// Makes a volume that begins with what a snapshot sees. Copies nothing. It is a volume as others are: what it began
+    /// with stays, also when the snapshot is deleted, or its volume.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `Invalid` for a name or size that cannot be, `Full` when there are too many volumes, or clones
+    /// of clones too deep, `Busy` while nothing leaves the log, for want of space or of drives, `Failed` when too many
+    /// drives failed.
+    pub async fn clone_volume(&self, spec: CloneSpec) -> Result<Volume> {
+        let _turn = self.turn().await?;
+        let of = self.snapshot(&spec.volume, &spec.snapshot)?;
+        let deep = of.state.ancestors.as_ref().map_or(0, |all| all.len());
+        if deep >= CLONES_DEEP_MAX {
+            let what = format!("clones of clones are at most {CLONES_DEEP_MAX} deep");
+            return Err(Error::new(Kind::Full, what));
+        }
+        // From then on its readers wait for nothing.
+        let state = Arc::clone(&of.state);
+        let carry = move |shard: Rc<Shard>| {
+            let state = Arc::clone(&state);
+            async move { shard.front.carry_inherited(&state).await }
+        };
+        self.each(carry).await?;
+        let common = &self.0.common;
+        let most = common.superblock.objects_max();
+        let add = |catalog: &Catalog| spec.edit(catalog, most);
+        let (clone, origin) = common.superblock.change_catalog(add).await?;
+        if let (Some(parent), Some(sees)) = (clone.parent, clone.sees()) {
+            common.snapshots.add_clone(clone.view, parent, sees);
+        }
+        let state = self.adopt_volume(&clone, Some(origin));
+        state.set_occupied(Occupied::default());
+        common.used.note_change();
+        self.count_snapshots();
+        self.volume(&spec.name)
+    }
+}

@@ -394,7 +394,8 @@ fn kinds_that_are_not_served_yet_are_refused_by_name() {
             let mut edit = more(catalog, 1);
             let Record::Put(volume) = edit.records[0].clone() else { panic!() };
             let (kind, name) = (crate::format::catalog::Kind::Group, "app".into());
-            edit.records[0] = Record::Put(Object { kind, name, bytes: 0, shrunk_from: 0, ..volume });
+            edit.records[0] =
+                Record::Put(Object { kind, name, bytes: 0, shrunk_from: 0, ..volume });
             Ok((edit, ()))
         };
         superblock.change_catalog(group).await.unwrap();

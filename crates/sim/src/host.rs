@@ -30,6 +30,9 @@ pub const SNAPSHOT: char = 's';
 /// Snapshots of a volume at most.
 const SNAPSHOTS: usize = 4;
 
+/// Clones beside the other volumes at most, to begin with.
+const CLONES: usize = 3;
+
 /// More than there can be hosts.
 const PLACES: usize = 1 << 10;
 
@@ -70,13 +73,19 @@ async fn open_yard(life: &Life) -> Yard {
     }
     let most = usize64(life.run.plan.volumes).max(volumes.len());
     volumes.resize_with(most, || volume(None));
-    let yard = Yard { volumes };
-    for volume in yard.volumes.iter().filter(|v| v.target.borrow().is_none()) {
+    let yard = Yard { volumes: volumes.into_iter().chain(clones(life)).collect() };
+    for volume in yard.volumes[..most].iter().filter(|v| v.target.borrow().is_none()) {
         if !life.is_over() {
             create(life, volume).await;
         }
     }
     yard
+}
+
+/// Room for clones, where there are snapshots.
+fn clones(life: &Life) -> impl Iterator<Item = Volume> {
+    let most = if life.run.plan.snapshot_percent > 0 { CLONES } else { 0 };
+    (0..most).map(|_| volume(None))
 }
 
 const fn volume(target: Option<Target>) -> Volume {
@@ -129,7 +138,7 @@ async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
         let snapshots = life.run.plan.snapshot_percent;
         if snapshots > 0 && prng.below(100) < snapshots {
             volume.places.acquire(1).await;
-            snapshot(life, volume, &mut prng).await;
+            snapshot(life, yard, volume, &mut prng).await;
             volume.places.release(1);
             continue;
         }
@@ -181,17 +190,37 @@ async fn manage(life: &Life, volume: &Volume, prng: &mut Prng) {
     }
 }
 
-/// Takes a snapshot of a volume, deletes one, reads one, or copies from one.
-async fn snapshot(life: &Life, volume: &Volume, prng: &mut Prng) {
+/// Makes a clone of a volume's snapshot where no volume is. Whoever calls has the turn of the volume.
+async fn clone(life: &Life, yard: &Yard, volume: &Volume, prng: &mut Prng) {
+    let Some(free) = yard.volumes.iter().find(|v| v.target.borrow().is_none()) else { return };
+    let Some(snapshot) = any_snapshot(volume, prng) else { return };
+    if !free.turn.try_acquire(1) {
+        return;
+    }
+    // It may have been taken meanwhile.
+    if free.target.borrow().is_none() {
+        let name = format!("v{}", prng.below(1_000_000_000));
+        let ratio = u64_of(BLOCK / snapshot.unit);
+        let size = snapshot.size.max(size(life, prng) * ratio);
+        let made = life.clone_volume(&snapshot, &name, size).await;
+        free.target.replace(made);
+    }
+    free.turn.release(1);
+}
+
+/// Takes a snapshot of a volume, makes a clone of one, deletes one, reads one, or copies from one.
+async fn snapshot(life: &Life, yard: &Yard, volume: &Volume, prng: &mut Prng) {
     let target = volume.target.borrow().clone();
     let Some(target) = target else { return sleep(Duration::from_micros(10)).await };
-    let action = prng.below(8);
-    if action < 3 {
+    let action = prng.below(10);
+    if action < 4 {
         volume.turn.acquire(1).await;
         // It may have gone meanwhile.
         let target = volume.target.borrow().clone();
         if let Some(target) = target {
-            if action == 0 || volume.snapshots.borrow().len() >= SNAPSHOTS {
+            if action == 3 {
+                clone(life, yard, volume, prng).await;
+            } else if action == 0 || volume.snapshots.borrow().len() >= SNAPSHOTS {
                 delete_snapshot(life, volume, prng).await;
             } else {
                 let name = format!("{SNAPSHOT}{}", prng.below(1_000_000_000));
@@ -206,7 +235,7 @@ async fn snapshot(life: &Life, volume: &Volume, prng: &mut Prng) {
     let count = length(prng, life.run.plan.longest).min(snapshot.size).min(target.size);
     let (from, to) = (prng.below(snapshot.size - count + 1), prng.below(target.size - count + 1));
     match action {
-        3 => life.copy((&snapshot, from), (&target, to), count, None).await,
+        4 => life.copy((&snapshot, from), (&target, to), count, None).await,
         _ => life.read(&snapshot, from, count, patience(life, prng)).await,
     }
 }

@@ -249,6 +249,11 @@ impl Life {
         for v in &snapshots {
             self.delete(v).await;
         }
+        // What they began with is kept for them, also where they gave it back.
+        let (clones, present): (Vec<_>, Vec<_>) = present.into_iter().partition(|v| v.inherits);
+        for v in &clones {
+            self.delete(v).await;
+        }
         for v in &present {
             self.zero(v, 0..v.size, true, None).await;
         }

@@ -56,6 +56,8 @@ pub struct Target {
     pub unit: usize,
     /// What it is a snapshot of.
     pub parent: Option<Serial>,
+    /// It is a clone, or a snapshot of one.
+    pub inherits: bool,
 }
 
 /// A read or write under way.
@@ -228,7 +230,20 @@ impl Model {
     /// answered.
     pub fn begin_snapshot(&mut self, source: &Target, name: &str) -> (Serial, Begun) {
         let target = self.begin_create(name, source.size, source.unit);
+        let keeps = self.volume(source.serial).keeps;
         self.volume(target).parent = Some(source.serial);
+        self.volume(target).keeps = keeps;
+        self.begin_whole(source, target)
+    }
+
+    /// A clone of a snapshot begins, of this size.
+    pub fn begin_clone(&mut self, source: &Target, name: &str, size: u64) -> (Serial, Begun) {
+        let target = self.begin_create(name, size, source.unit);
+        self.volume(target).keeps = Some(source.serial);
+        self.begin_whole(source, target)
+    }
+
+    fn begin_whole(&mut self, source: &Target, target: Serial) -> (Serial, Begun) {
         let (source, count, at) = (source.serial, source.size, self.tick());
         let blocks = self.volume(source).blocks.range(..count);
         let blocks: Vec<u64> = blocks.map(|(block, _)| *block).collect();

@@ -67,6 +67,14 @@ impl Store {
         }
     }
 
+    /// Makes a clone of a snapshot, of so many blocks.
+    pub async fn clone_volume(&self, of: &str, name: &str, size: u64) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Err(Refusal::Other("the reference makes no clones".into())),
+            Self::Array(pool) => pool.clone_volume(of, name, size).await,
+        }
+    }
+
     /// What is wrong with the space, if blocks of data are within these bounds.
     pub async fn audit(&self, bounds: (u64, u64)) -> Option<String> {
         match self {

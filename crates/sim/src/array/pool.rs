@@ -4,7 +4,7 @@ use super::{exam, log_moves, returning, scrubs, told};
 use crate::contents::BLOCK;
 use crate::host::SNAPSHOT;
 use crate::store::{Refusal, Volumes};
-use engine::{DriveState, Pool, SnapshotSpec, VolumeSpec, WritesRefused};
+use engine::{CloneSpec, DriveState, Pool, SnapshotSpec, VolumeSpec, WritesRefused};
 use reactor::{Handle, random, sleep};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -69,6 +69,16 @@ impl Array {
         Prng::new(random()).fill(&mut id);
         let (volume, name) = (volume.to_owned(), name.to_owned());
         told(self.pool.take_snapshots(vec![SnapshotSpec { volume, name, id, created: 1 }]).await)
+    }
+
+    pub async fn clone_volume(&self, of: &str, name: &str, size: u64) -> Result<(), Refusal> {
+        let mut id = [0; 16];
+        Prng::new(random()).fill(&mut id);
+        let volume = self.volume_of(of).ok_or(Refusal::NotFound)?;
+        let bytes = size * u64::from(told(self.pool.volume(&volume))?.block_size());
+        let (snapshot, name) = (of.to_owned(), name.to_owned());
+        let spec = CloneSpec { volume, snapshot, name, id, bytes: Some(bytes) };
+        told(self.pool.clone_volume(spec).await).map(drop)
     }
 
     pub async fn create(&self, name: &str, size: u64, unit: usize) -> Result<(), Refusal> {

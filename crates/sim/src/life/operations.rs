@@ -3,7 +3,7 @@
 use super::Life;
 use super::answer::Answer;
 use crate::contents::{self, Found, Stamp, recognize_all};
-use crate::model::{Begun, Target, Violation};
+use crate::model::{Begun, Serial, Target, Violation};
 use crate::store::Refusal;
 use std::ops::Range;
 use std::time::Duration;
@@ -39,6 +39,11 @@ impl Life {
         if matches!(answer, Answer::Refused(Refusal::Full)) {
             self.check_full(&what, count).await;
         }
+        // Parts of blocks are read first.
+        let answer = match self.waits_for_log(v, &answer).await {
+            true => Answer::Refused(Refusal::Full),
+            false => answer,
+        };
         self.end_write(&what, &begun, answer);
         self.count(|c| c.writes += 1);
     }
@@ -81,6 +86,10 @@ impl Life {
         let begun = self.begin_write(v, from, to.saturating_sub(from), Stamp::ZERO);
         let zero = self.store.zero(&v.name, first, count, deallocate, patience.is_none());
         let answer = self.settled_within(&what, zero, patience).await;
+        let answer = match self.waits_for_log(v, &answer).await {
+            true => Answer::Refused(Refusal::Full),
+            false => answer,
+        };
         self.end_write(&what, &begun, answer);
         self.count(|c| c.others += 1);
     }
@@ -103,10 +112,9 @@ impl Life {
         let copy = self.store.copy(from, to, count, patience.is_none());
         let answer = self.settled_within(&what, copy, patience).await;
         // There is no space for it either.
-        let answer = match self.waits_for_log(source, &answer).await {
-            true => Answer::Refused(Refusal::Full),
-            false => answer,
-        };
+        let waits =
+            self.waits_for_log(source, &answer).await || self.waits_for_log(target, &answer).await;
+        let answer = if waits { Answer::Refused(Refusal::Full) } else { answer };
         self.end_write(&what, &begun, answer);
         self.count(|c| c.copies += 1);
     }
@@ -166,9 +174,10 @@ impl Life {
         }
     }
 
-    /// Whether a snapshot cannot be read because something of it is in the log, which nothing leaves.
+    /// Whether a snapshot, or what a clone began with, cannot be read because something of it is in the log, which nothing
+    /// leaves.
     async fn waits_for_log<T>(&self, v: &Target, answer: &Answer<T>) -> bool {
-        v.parent.is_some()
+        (v.parent.is_some() || v.inherits)
             && matches!(answer, Answer::Refused(Refusal::Busy(_)))
             && (self.run.world.is_scarce() || self.is_unreadable().await)
     }
@@ -244,12 +253,44 @@ impl Life {
                 Some(Target { serial, name, parent, ..v.clone() })
             }
             Answer::Refused(refusal) => {
-                self.only_full(&what, &refusal);
-                self.run.model.borrow_mut().end_write(&begun, false);
-                // With too many drives away nobody knows which of them have it.
-                if !self.run.world.is_broken() {
-                    self.run.model.borrow_mut().end_delete(serial);
-                }
+                self.refuse_whole(&what, &refusal, serial, &begun);
+                None
+            }
+            Answer::GivenUp | Answer::Lost => None,
+        }
+    }
+
+    fn refuse_whole(&self, what: &str, refusal: &Refusal, serial: Serial, begun: &Begun) {
+        self.only_full(what, refusal);
+        self.run.model.borrow_mut().end_write(begun, false);
+        // With too many drives away nobody knows which of them have it.
+        if !self.run.world.is_broken() {
+            self.run.model.borrow_mut().end_delete(serial);
+        }
+    }
+
+    /// Makes a clone of a snapshot, of this size. Gives it, if it is there.
+    pub async fn clone_volume(&self, v: &Target, name: &str, size: u64) -> Option<Target> {
+        let what = format!("clone {} as {name} of {size}", v.name);
+        self.note(format_args!("{what}"));
+        let (serial, begun) = self.run.model.borrow_mut().begin_clone(v, name, size);
+        let answer = self.settled(&what, self.store.clone_volume(&v.name, name, size)).await;
+        let answer = match self.waits_for_log(v, &answer).await {
+            true => Answer::Refused(Refusal::Full),
+            false => answer,
+        };
+        self.count(|c| c.others += 1);
+        match answer {
+            Answer::Done(()) => {
+                self.note(format_args!("{what}: done"));
+                let mut model = self.run.model.borrow_mut();
+                model.end_write(&begun, true);
+                model.end_create(serial);
+                let name = name.to_owned();
+                Some(Target { serial, name, size, parent: None, inherits: true, ..v.clone() })
+            }
+            Answer::Refused(refusal) => {
+                self.refuse_whole(&what, &refusal, serial, &begun);
                 None
             }
             Answer::GivenUp | Answer::Lost => None,

@@ -32,6 +32,8 @@ pub(super) struct Volume {
     pub unit: usize,
     /// What it is a snapshot of.
     pub parent: Option<Serial>,
+    /// The snapshot that it was made of, if it is a clone, or its volume is: what that sees stays, seen or not.
+    pub keeps: Option<Serial>,
     /// Blocks never written are not listed: zeroes.
     pub blocks: BTreeMap<u64, Register>,
 }
@@ -52,6 +54,7 @@ impl Model {
             changed,
             unit,
             parent: None,
+            keeps: None,
             blocks,
         });
         u64_of(self.volumes.len() - 1)
@@ -73,9 +76,22 @@ impl Model {
     /// It is gone, or was never made.
     pub fn end_delete(&mut self, volume: Serial) {
         self.change(volume);
-        let volume = self.volume(volume);
-        volume.presence = Presence::Gone;
-        volume.blocks.clear();
+        self.volume(volume).presence = Presence::Gone;
+        self.forget();
+    }
+
+    /// What is gone, and kept for no clone, is forgotten.
+    fn forget(&mut self) {
+        for serial in (0..self.volumes.len()).rev() {
+            let is_kept = self.volumes.iter().any(|v| {
+                let is_there = v.presence != Presence::Gone || !v.blocks.is_empty();
+                is_there && v.keeps == Some(u64_of(serial))
+            });
+            let volume = &mut self.volumes[serial];
+            if volume.presence == Presence::Gone && !is_kept {
+                volume.blocks.clear();
+            }
+        }
     }
 
     fn change(&mut self, volume: Serial) {
@@ -164,10 +180,7 @@ impl Model {
                 (Presence::Present, None) => {
                     return Err(Violation(format!("volume `{}` is missing", volume.name)));
                 }
-                (Presence::Open, None) => {
-                    volume.presence = Presence::Gone;
-                    volume.blocks.clear();
-                }
+                (Presence::Open, None) => volume.presence = Presence::Gone,
                 (Presence::Present | Presence::Open, Some(size)) => {
                     if !volume.sizes.contains(&size) {
                         let (name, may) = (&volume.name, &volume.sizes);
@@ -180,6 +193,7 @@ impl Model {
                 }
             }
         }
+        self.forget();
         if known == listed.len() {
             return Ok(());
         }
@@ -196,6 +210,7 @@ impl Model {
             size: v.sizes[0],
             unit: v.unit,
             parent: v.parent,
+            inherits: v.keeps.is_some(),
         };
         present.map(target).collect()
     }
@@ -217,6 +232,8 @@ impl Model {
         let there = self.volumes.iter().filter(|v| v.presence == Presence::Present);
         let used = |volume: &Volume| {
             let (least, most) = volume.used();
+            // What it has not of its own does not count.
+            let least = if volume.keeps.is_some() { 0 } else { least };
             (volume.name.clone(), least, most)
         };
         there.filter(|v| v.renaming.is_none() && v.sizes.len() == 1).map(used).collect()
@@ -228,7 +245,8 @@ impl Model {
         let (mut least, mut most) = (0, 0);
         // Blocks that share their contents are one.
         let mut shared = BTreeSet::new();
-        for volume in self.volumes.iter().filter(|v| v.presence != Presence::Gone) {
+        // What is gone and has blocks is kept for clones, or part of it.
+        for volume in &self.volumes {
             let size = volume.sizes.iter().copied().max().unwrap_or(0);
             let ratio = u64_of(BLOCK / volume.unit);
             let (mut sure, mut possible) = (None, None);

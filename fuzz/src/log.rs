@@ -148,6 +148,10 @@ impl Pages for &Held {
     fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
         true
     }
+
+    fn keeps_holes(&self, _: View) -> bool {
+        true
+    }
 }
 
 /// Five bytes each: a page (255 for the manifest, whose checksum is put right), two for a place in it,

@@ -3,7 +3,7 @@
 
 use crate::upkeep::{drive, median, per_second};
 use crate::volume::Load;
-use engine::{LogSpec, OpenOptions, Pool, PoolSpec, SnapshotSpec, Volume, VolumeSpec};
+use engine::{CloneSpec, LogSpec, OpenOptions, Pool, PoolSpec, SnapshotSpec, Volume, VolumeSpec};
 use media::memory::RegionOptions;
 use media::{Drive, Pmem};
 use reactor::{Config, Nanos, PollPolicy, now_exact};
@@ -27,6 +27,8 @@ pub struct Arguments {
 enum What {
     /// 4K random writes and reads right after a snapshot, and beside many, against a pool without any
     Rates(Rates),
+    /// 4K random writes and reads on a clone of clones, against a volume that is none
+    Clones(Clones),
     /// The longest wait of 4K random reads and writes while snapshots of a group of volumes are taken
     Stalls(Stalls),
     /// Snapshots taken and deleted one by one, with many there; opening such a pool
@@ -82,6 +84,15 @@ struct Stalls {
     /// Paired runs
     #[arg(long, default_value_t = 7)]
     rounds: u64,
+}
+
+#[derive(clap::Args, Clone, Copy)]
+struct Clones {
+    /// How many clones lie between the volume and what was written first
+    #[arg(long, default_value_t = 32)]
+    depth: u64,
+    #[command(flatten)]
+    rates: Rates,
 }
 
 fn id(number: u64) -> [u8; 16] {
@@ -210,6 +221,48 @@ async fn rates(a: Rates) -> Result<(), Failed> {
     Ok(pool.close().await?)
 }
 
+/// The last of clones of clones, each with some blocks of its own.
+async fn chain(pool: &Pool, a: Clones) -> Result<Volume, Failed> {
+    let mut prng = Prng::new(2);
+    let mut last = pool.volume("v0")?;
+    for n in 0..a.depth {
+        let (volume, name) = (last.name(), "one".to_owned());
+        pool.take_snapshots(vec![SnapshotSpec { volume, name, id: id(n), created: 0 }]).await?;
+        let (volume, snapshot, name) = (last.name(), "one".into(), format!("v{}", n + 1));
+        let spec = CloneSpec { volume, snapshot, name, id: id(n + 1), bytes: None };
+        last = pool.clone_volume(spec).await?;
+        for _ in 0..a.rates.between {
+            let at = prng.below(a.rates.size * MIB / BLOCK) * BLOCK;
+            last.write(at, &[0x11; 4096]).await?;
+        }
+    }
+    pool.audit_space().await?;
+    Ok(last)
+}
+
+async fn clones(a: Clones) -> Result<(), Failed> {
+    let ((plain, without), (pool, first)) = (full(a.rates.size).await?, full(a.rates.size).await?);
+    drop(first);
+    println!(
+        "a volume of {} MiB on six drives of a RAID 6, in memory, one core, and a clone of it, {} deep; 4K at random, depth \
+         {}; {} paired runs, medians",
+        a.rates.size, a.depth, a.rates.iodepth, a.rates.rounds
+    );
+    let clone = chain(&pool, a).await?;
+    // Reads first: what is written is the clone's own.
+    for (what, reads) in [("reads", 100), ("writes", 0)] {
+        let mut pairs = Vec::new();
+        for seed in 0..a.rates.rounds {
+            let before = rate(&without, a.rates, reads, seed).await?;
+            pairs.push((before, rate(&clone, a.rates, reads, seed).await?));
+        }
+        show(&format!("{what} of a clone {} deep", a.depth), &pairs);
+    }
+    drop((without, clone));
+    plain.close().await?;
+    Ok(pool.close().await?)
+}
+
 async fn stalls(a: Stalls) -> Result<(), Failed> {
     let drives: Vec<_> = (0..6).map(|n| drive(256 * MIB, None, n)).collect::<Result<_, _>>()?;
     let pool = made(drives, log()?, a.volumes, 16 * MIB).await?;
@@ -326,6 +379,7 @@ async fn many(volumes: u64, snapshots: u64, changes: u64) -> Result<(), Failed> 
 async fn measure(what: What) -> Result<(), Failed> {
     match what {
         What::Rates(a) => rates(a).await,
+        What::Clones(a) => clones(a).await,
         What::Stalls(a) => stalls(a).await,
         What::Many { volumes, snapshots, changes } => many(volumes, snapshots, changes).await,
     }

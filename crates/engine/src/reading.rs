@@ -47,10 +47,10 @@ pub fn begin<B: DerefMut<Target = [u8]> + 'static>(
     memory: impl FnOnce() -> Option<B>,
 ) -> Begun<B> {
     let Some(plan) = shard.front.resolve_bytes(volume, offset, length) else { return Begun::Not };
-    let plan = match shard.front.lend(plan) {
-        Ok(lent) => return Begun::UnverifiedRead(lent),
-        Err(plan) => plan,
-    };
+    if let Some(lent) = shard.front.lend(&plan) {
+        shard.front.keep_plan(plan);
+        return Begun::UnverifiedRead(lent);
+    }
     let Some(mut memory) = memory() else {
         shard.front.keep_plan(plan);
         return Begun::Not;

@@ -196,7 +196,7 @@ fn clones_of_clones_read_through_all_of_them_and_go_in_any_order() {
             left.remove(&name);
             pool.delete_snapshot(&name, "s").await.unwrap();
             pool.delete_volume(&name).await.unwrap();
-            if left.len() % 9 == 0 {
+            if left.len().is_multiple_of(9) {
                 live(&pool).await;
                 for (name, model) in &left {
                     check(&pool.volume(name).unwrap(), model).await;

@@ -103,12 +103,10 @@ impl Front {
         }
     }
 
-    /// Lends what lies whole in a drive in memory: few blocks, in one piece. Gives the plan back otherwise.
-    ///
-    /// # Errors
-    /// The plan, as it came.
-    pub fn lend(&self, plan: Plan) -> std::result::Result<UnverifiedRead, Plan> {
-        let lent = match plan.pieces.as_slice() {
+    /// Lends what lies whole in a drive in memory: few blocks, in one piece.
+    #[must_use]
+    pub fn lend(&self, plan: &Plan) -> Option<UnverifiedRead> {
+        match plan.pieces.as_slice() {
             [Piece { count, place: Place::Stored { location, .. }, .. }]
                 if *count <= u32_of(LENT_BLOCKS_MAX) && self.base.writer.segments().lends() =>
             {
@@ -120,10 +118,7 @@ impl Front {
                 })
             }
             _ => None,
-        };
-        let Some(lent) = lent else { return Err(plan) };
-        self.keep_plan(plan);
-        Ok(lent)
+        }
     }
 
     /// Copies to `out` what is in memory of the blocks; the rest of the plan can be waited with.

@@ -39,4 +39,4 @@ pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,
     SubsystemChange,
 };
-pub use volume::{Mapping, NewMapping, NewVolume, Volume, VolumeChange, VolumeState};
+pub use volume::{Mapping, NewMapping, NewVolume, Origin, Volume, VolumeChange, VolumeState};

@@ -22,6 +22,7 @@ use crate::{Error, Result};
 
 mod again;
 mod blank;
+mod clones;
 mod delete;
 mod due;
 mod export;

@@ -339,13 +339,15 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
 pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
     let changed = match verb {
         VolumeVerb::Create { of, size, block_size, how } => {
-            let VolumePath { pool, volume } = &of.volume;
-            let new = NewVolume { name: volume.clone(), size, block_size };
-            let begin = async |client: Client, asking: Asking| {
-                client.begin_create_volume(pool, &new, &asking).await
-            };
-            let outcome = async |client: Client, _| client.volume(&of.volume).await;
-            let Some(made) = follow(global, &how, begin, outcome)? else { return Ok(()) };
+            let name = of.volume.volume.clone();
+            let new = NewVolume { name, size: Some(size), block_size, from: None };
+            let Some(made) = made(global, &of.volume, &new, &how)? else { return Ok(()) };
+            made
+        }
+        VolumeVerb::Clone { from, volume, size, how } => {
+            let name = volume.volume.clone();
+            let new = NewVolume { name, size, block_size: None, from: Some(from) };
+            let Some(made) = made(global, &volume, &new, &how)? else { return Ok(()) };
             made
         }
         VolumeVerb::List => {
@@ -392,6 +394,19 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
     print_one(global.output, &changed, volume_table)
 }
 
+/// A volume once it is made; `None` when nobody waits for it.
+fn made(
+    global: &Global,
+    path: &VolumePath,
+    new: &NewVolume,
+    how: &JobArgs,
+) -> Outcome<Option<Volume>> {
+    let begin = async |client: Client, asking: Asking| {
+        client.begin_create_volume(&path.pool, new, &asking).await
+    };
+    follow(global, how, begin, async |client: Client, _| client.volume(path).await)
+}
+
 /// A volume after a change; `None` when nobody waits for it.
 fn changed(
     global: &Global,
@@ -410,8 +425,19 @@ fn changed(
 
 fn volume_table(all: &[Volume]) -> Table {
     let mut table = table(
-        &["volume", "state", "size", "used", "block", "snapshots", "subsystem", "nsid", "uuid"],
-        &[2, 3, 4, 5, 7],
+        &[
+            "volume",
+            "state",
+            "size",
+            "used",
+            "block",
+            "snapshots",
+            "origin",
+            "subsystem",
+            "nsid",
+            "uuid",
+        ],
+        &[2, 3, 4, 5, 8],
     );
     for volume in all {
         let mapping = volume.mapping.as_ref();
@@ -422,6 +448,7 @@ fn volume_table(all: &[Volume]) -> Table {
             or_dash(volume.used),
             volume.block_size.to_string(),
             or_dash(volume.snapshots),
+            or_dash(volume.origin.as_ref()),
             or_dash(mapping.map(|at| at.subsystem.to_string())),
             or_dash(mapping.map(|at| at.nsid)),
             volume.id.to_string(),

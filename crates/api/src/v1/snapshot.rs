@@ -22,8 +22,8 @@ pub struct Snapshot {
     /// until it is counted, soon after it was taken or its pool was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub referenced: Option<Size>,
-    /// Of those, what nobody else has, as of the same count: what comes back when it alone is deleted, if it is not copied
-    /// by reference elsewhere.
+    /// Of those, what nobody else has, as of the same count: what comes back when it alone is deleted, if no clone needs it
+    /// and it is not copied by reference elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<Size>,
     /// When it was taken: milliseconds since 1970-01-01 00:00:00 UTC, of which the pool keeps whole seconds. Left out

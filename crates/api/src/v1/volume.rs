@@ -1,10 +1,12 @@
 //! Volumes of pools, and what hosts see them as.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::value::{Name, Nqn, Size, VolumePath};
+use crate::value::{Name, Nqn, Size, SnapshotPath, VolumePath};
 
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -15,12 +17,12 @@ pub struct Volume {
     pub id: Uuid,
     /// Size in bytes; it takes the space of what is written only.
     pub size: Size,
-    /// Bytes that are used, as of the last count: what was written and not deallocated since, shared or not. Left out until
-    /// it is counted, soon after the pool was opened.
+    /// Bytes that are used, as of the last count: what was written and not deallocated since, shared or not. What a clone
+    /// has of its origin does not count. Left out until it is counted, soon after the pool was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Size>,
     /// Bytes that it has not any more and its snapshots have, as of the same count: what comes back when all of them are
-    /// deleted. Left out until it is counted.
+    /// deleted, if no clone needs it. Left out until it is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by_snapshots: Option<Size>,
     /// Logical block size in bytes.
@@ -28,12 +30,36 @@ pub struct Volume {
     /// How many snapshots it has. Left out while its pool is not open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<u32>,
+    /// What it was cloned from. Left out where it is no clone, and while its pool is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// What it is mapped as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Mapping>,
     /// Whether it can be used. Of a pool that is not open those are known that are mapped, as hosts saw them last.
     #[serde(default)]
     pub state: VolumeState,
+}
+
+/// What a volume was cloned from, by the names it has now. What is deleted has none: a clone keeps what it has of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Origin {
+    /// The volume. Left out once it is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumePath>,
+    /// The name of its snapshot. Left out once that is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Name>,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.volume, &self.snapshot) {
+            (Some(volume), Some(snapshot)) => write!(out, "{volume}@{snapshot}"),
+            (Some(volume), None) => write!(out, "{volume}"),
+            (None, _) => out.write_str("deleted"),
+        }
+    }
 }
 
 /// Whether a volume can be used.
@@ -73,11 +99,16 @@ pub struct Mapping {
 pub struct NewVolume {
     /// Its name.
     pub name: Name,
-    /// Size in bytes, a multiple of 4096.
-    pub size: Size,
-    /// Logical block size in bytes: 512 or 4096; 4096 when left out.
+    /// Size in bytes, a multiple of 4096. Of a clone, at least the snapshot's, and the snapshot's when left out; any other
+    /// volume needs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Logical block size in bytes: 512 or 4096; 4096 when left out. A clone has the snapshot's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<u32>,
+    /// The snapshot, of the same pool, that it is to be a clone of: it begins with what that has, and copies nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<SnapshotPath>,
 }
 
 /// What to change of a volume.

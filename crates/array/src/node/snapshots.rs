@@ -137,10 +137,15 @@ impl Node {
     fn losses_of_snapshot(&self, path: &SnapshotPath) -> Result<Losses> {
         let view = self.view();
         view.state.check_not_mapped(&Backend::Snapshot(path.clone()))?;
-        view.serving()?.pools.snapshot(path)?;
         let of = &path.volume;
+        let pool = view.serving()?.pools.pool(&of.pool)?;
+        let snapshot = pool.snapshot(&of.volume, &path.snapshot)?;
+        let kept = match pool.is_cloned(&snapshot.volume) {
+            true => "; clones keep what they have of it",
+            false => "",
+        };
         let loss =
-            format!("snapshot {path} would be lost: volume {of} as it was when it was taken");
+            format!("snapshot {path} would be lost: volume {of} as it was when it was taken{kept}");
         Ok(Losses { losses: vec![loss] })
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::v1::{
-    Consent, Kind, Losses, Mapping, NewVolume, Severity, Volume, VolumeChange, VolumeState,
+    Consent, Kind, Losses, Mapping, NewVolume, Origin, Severity, Volume, VolumeChange, VolumeState,
 };
 use api::value::{Backend, Name, Size, SnapshotPath, VolumePath};
 use uuid::Uuid;
@@ -30,10 +30,10 @@ impl Node {
         // Of thousands, each is not looked for among all.
         let mut mappings: BTreeMap<_, _> = view.state.mappings().collect();
         for pool in view.serving()?.pools.open_pools() {
-            for (volume, is, snapshots) in pool.volumes() {
+            for (volume, is, snapshots, origin) in pool.volumes() {
                 let path = VolumePath { pool: pool.name().clone(), volume };
                 let mapping = mappings.remove(&Backend::Volume(path.clone()));
-                volumes.push(document(&path, &is, snapshots, mapping));
+                volumes.push(document(&path, &is, (snapshots, origin), mapping));
             }
         }
         let closed = view.seen_closed()?.filter_map(|seen| {
@@ -46,6 +46,7 @@ impl Node {
                 held_by_snapshots: None,
                 block_size: seen.block_size,
                 snapshots: None,
+                origin: None,
                 mapping: Some(seen.mapping),
                 state: VolumeState::Inaccessible,
             })
@@ -62,14 +63,17 @@ impl Node {
     pub fn volume(&self, path: &VolumePath) -> Result<Volume> {
         let view = self.view();
         let pool = view.serving()?.pools.pool(&path.pool)?;
-        let (volume, snapshots) = (pool.volume(&path.volume)?, pool.snapshots_of(&path.volume)?);
-        Ok(document(path, &volume, snapshots, view.state.mapping(&Backend::Volume(path.clone()))))
+        let volume = pool.volume(&path.volume)?;
+        let beside = (pool.snapshots_of(&path.volume)?, pool.origin_of(&path.volume)?);
+        let mapping = view.state.mapping(&Backend::Volume(path.clone()));
+        Ok(document(path, &volume, beside, mapping))
     }
 
-    /// Makes a volume, which takes no space until it is written to.
+    /// Makes a volume, which takes no space until it is written to: an empty one, or a clone of a snapshot.
     ///
     /// # Errors
-    /// `NotFound` without the pool, `Conflict` for a name that is taken, `Invalid`, `Failed`.
+    /// `NotFound` without the pool or the snapshot, `Conflict` for a name that is taken, `Invalid`, `Limit` when there are
+    /// too many, `Failed`.
     pub fn create_volume(&self, pool: &Name, new: &NewVolume) -> Result<Volume> {
         let path = self.make_volume(pool, new, &Task::default())?;
         self.volume(&path)
@@ -81,23 +85,31 @@ impl Node {
         new: &NewVolume,
         task: &Task,
     ) -> Result<VolumePath> {
-        let block_size = new.block_size.unwrap_or(desired::BLOCK_SIZE);
-        desired::check_block_size(block_size)?;
-        check_volume_size(new.size)?;
+        check_new(pool, new)?;
+        let path = VolumePath { pool: pool.clone(), volume: new.name.clone() };
         let turn = self.turn(pool, task)?;
         task.commit(0, 1, "makes it")?;
         let open = self.open_pool_named(pool)?;
-        open.create_volume(&new.name, new.size.bytes(), block_size).map_err(|error| match error
-            .kind
-        {
-            Kind::Conflict => {
+        let size = new.size.map(Size::bytes);
+        let made = match &new.from {
+            Some(SnapshotPath { volume, snapshot }) => {
+                let from = (&volume.volume, snapshot);
+                open.clone_volume(&new.name, from, size, new.block_size)
+            }
+            None => {
+                let block_size = new.block_size.unwrap_or(desired::BLOCK_SIZE);
+                open.create_volume(&new.name, size.unwrap_or(0), block_size)
+            }
+        };
+        made.map_err(|error| match error.kind {
+            Kind::Conflict if open.volume(&new.name).is_ok() => {
                 error.help("choose another name: `flashloom volume list` shows those there are")
             }
             _ => error,
         })?;
         drop(turn);
-        let path = VolumePath { pool: pool.clone(), volume: new.name.clone() };
-        self.events.record(Severity::Info, format!("volume {path} made"));
+        let of = new.from.as_ref().map(|from| format!(", a clone of {from}")).unwrap_or_default();
+        self.events.record(Severity::Info, format!("volume {path} made{of}"));
         Ok(path)
     }
 
@@ -143,10 +155,15 @@ impl Node {
             let what = format!("volume {path} has {many}");
             return Err(Error::new(Kind::Conflict, what).help(help));
         }
-        let size = Size::new(pool.volume(&path.volume)?.len());
-        Ok(Losses {
-            losses: vec![format!("volume {path} of {size} and all it holds would be lost")],
-        })
+        let volume = pool.volume(&path.volume)?;
+        let size = Size::new(volume.len());
+        let loss = match pool.is_cloned(&volume) {
+            true => {
+                format!("volume {path} of {size} would be lost, and all it holds that no clone has")
+            }
+            false => format!("volume {path} of {size} and all it holds would be lost"),
+        };
+        Ok(Losses { losses: vec![loss] })
     }
 
     pub(super) fn alter_volume(
@@ -270,6 +287,35 @@ impl Node {
     }
 }
 
+/// Refuses a volume to make that cannot be, as far as that is known of it alone.
+fn check_new(pool: &Name, new: &NewVolume) -> Result<()> {
+    if let Some(block_size) = new.block_size {
+        desired::check_block_size(block_size)?;
+    }
+    match (new.size, &new.from) {
+        (Some(size), _) => check_volume_size(size)?,
+        (None, Some(_)) => {}
+        (None, None) => {
+            let what = format!("volume {pool}/{} needs a size", new.name);
+            return Err(Error::new(Kind::Invalid, what)
+                .help("say one, such as 64GiB: it takes space only as it is written"));
+        }
+    }
+    match &new.from {
+        Some(from) if from.volume.pool != *pool => {
+            let what = format!(
+                "a clone shares what it has with its snapshot: {from} is not in pool {pool}"
+            );
+            let help = format!(
+                "clone it as {}/{}; into another pool its contents are copied: map both, and copy as a host",
+                from.volume.pool, new.name
+            );
+            Err(Error::new(Kind::Invalid, what).help(help))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check_volume_size(size: Size) -> Result<()> {
     if size.bytes() == 0 {
         return Err(Error::new(Kind::Invalid, "a volume of 0 bytes holds nothing")
@@ -282,7 +328,7 @@ fn check_volume_size(size: Size) -> Result<()> {
 fn document(
     path: &VolumePath,
     volume: &engine::Volume,
-    snapshots: usize,
+    (snapshots, origin): (usize, Option<Origin>),
     mapping: Option<Mapping>,
 ) -> Volume {
     Volume {
@@ -293,6 +339,7 @@ fn document(
         held_by_snapshots: volume.held_by_snapshots().map(Size::new),
         block_size: volume.block_size(),
         snapshots: Some(stdx::num::u32_of(snapshots)),
+        origin,
         mapping,
         state: state_of(volume),
     }

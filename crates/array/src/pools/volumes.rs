@@ -3,21 +3,24 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use api::v1::Kind;
+use api::v1::{Kind, Origin};
 use api::value::{Backend, Name, SnapshotPath, VolumePath};
 use engine::{Changes, SnapshotSpec, Volume, VolumeSpec};
 use uuid::Uuid;
 
+use super::clones::Names;
 use super::held::{Held, Snapshot};
 use super::open::OpenPool;
 use crate::{Error, Result};
 
 impl OpenPool {
-    /// Its volumes by name, with how many snapshots each has.
-    pub fn volumes(&self) -> Vec<(Name, Volume, usize)> {
+    /// Its volumes by name, with how many snapshots each has, and what it was cloned from, if it was.
+    pub fn volumes(&self) -> Vec<(Name, Volume, usize, Option<Origin>)> {
         let held = self.held().lock();
+        let names = Names::of(self.name(), &held);
         let each = |(name, held): (&Name, &Held)| {
-            (name.clone(), held.volume.clone(), held.snapshots.len())
+            let Held { volume, snapshots } = held;
+            (name.clone(), volume.clone(), snapshots.len(), names.origin(volume))
         };
         held.iter().map(each).collect()
     }

@@ -201,6 +201,7 @@ async fn list_volumes(State(node): Shared, Path(pool): Path<String>) -> Answer<J
     blocking(of_pool).await.map(Json)
 }
 
+/// Makes a volume, empty or a clone of a snapshot of the same pool.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/volumes", tag = "volume", params(("pool" = Name, Path)),
     request_body = NewVolume,
@@ -264,6 +265,7 @@ async fn change_volume(
     .await
 }
 
+/// Deletes a volume. What clones have of it stays for them.
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/volumes/{volume}", tag = "volume",
     params(("pool" = Name, Path), ("volume" = Name, Path), Consent),

@@ -100,7 +100,7 @@ async fn snapshot_changes(
     blocking(move || node.snapshot_changes(&path, from.as_ref(), start, most)).await.map(Json)
 }
 
-/// Deletes a snapshot. The space of what it alone had comes back behind that.
+/// Deletes a snapshot. The space of what it alone had comes back behind that; clones of it stay.
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/volumes/{volume}/snapshots/{snapshot}", tag = "snapshot",
     params(("pool" = Name, Path), ("volume" = Name, Path), ("snapshot" = Name, Path), Consent),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use api::v1::NewMapping;
 use api::v1::Raid;
-use api::value::{DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
+use api::value::{DrivePath, LogPlace, Name, Nqn, Size, SnapshotPath, VolumePath};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::drives::RebuildVerb;
@@ -318,6 +318,28 @@ Examples:
         #[command(flatten)]
         how: JobArgs,
     },
+    /// Make a volume that begins with what a snapshot has: nothing is copied, and either is written without the other.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume clone fast/db@monday fast/dev
+  flashloom volume clone fast/db@monday fast/dev --size 3TiB
+
+A clone is a volume in everything: it is mapped, resized, renamed, and has snapshots, and clones, of its own. What it has
+in common with the snapshot takes space once. The snapshot may be deleted, and its volume behind it: the clone keeps what
+it has of them.")]
+    Clone {
+        /// The snapshot.
+        #[arg(value_name = "POOL/VOLUME@NAME", value_parser = value::<SnapshotPath>)]
+        from: SnapshotPath,
+        /// The new volume, in the same pool.
+        #[arg(value_name = "POOL/NEW", value_parser = value::<VolumePath>)]
+        volume: VolumePath,
+        /// Its size, if it is to be larger. [default: the snapshot's]
+        #[arg(long, value_parser = value::<Size>)]
+        size: Option<Size>,
+        #[command(flatten)]
+        how: JobArgs,
+    },
     /// Print the volumes.
     #[command(after_long_help = "\
 Examples:
@@ -361,11 +383,14 @@ Examples:
         #[command(flatten)]
         how: JobArgs,
     },
-    /// Delete a volume and what it holds.
+    /// Delete a volume and what it holds; its clones keep what they have of it.
     #[command(after_long_help = "\
 Examples:
   flashloom volume delete fast/db
-  flashloom volume delete fast/db --yes")]
+  flashloom volume delete fast/db --yes
+
+A volume that has snapshots is not deleted: they are first. Clones of them are no hindrance; what they have in common with
+the volume takes space until they are deleted, too.")]
     Delete {
         #[command(flatten)]
         of: OfVolume,

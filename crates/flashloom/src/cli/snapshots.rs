@@ -85,13 +85,14 @@ One line, or one object, for each extent: its offset and its length in bytes, an
         #[arg(value_name = "POOL/VOLUME@NAME", required = true, num_args = 1..=2, value_parser = value::<SnapshotPath>)]
         snapshots: Vec<SnapshotPath>,
     },
-    /// Delete a snapshot; the space of what it alone had comes back.
+    /// Delete a snapshot; the space of what it alone had comes back, and clones of it stay.
     #[command(after_long_help = "\
 Examples:
   flashloom snapshot delete fast/db@monday
   flashloom snapshot delete fast/db@monday --yes
 
-Snapshots are deleted in any order; none needs another. The space is counted as free once it is looked for, soon after.")]
+Snapshots are deleted in any order; none needs another. Clones of one keep what they have of it, which takes space until
+they are deleted, too. The space is counted as free once it is looked for, soon after.")]
     #[command(alias = "rm")]
     Delete {
         #[command(flatten)]

@@ -1,0 +1,107 @@
+//! Clones: volumes that began with what a snapshot had.
+
+use std::collections::BTreeMap;
+
+use api::v1::{Kind, Origin};
+use api::value::{Name, Size, VolumePath};
+use engine::{CloneSpec, Volume};
+use uuid::Uuid;
+
+use super::held::Held;
+use super::open::OpenPool;
+use crate::{Error, Result};
+
+/// What a pool's volumes and snapshots are called now, by what identifies them for ever.
+pub(super) struct Names<'h> {
+    pool: &'h Name,
+    names: BTreeMap<[u8; 16], &'h Name>,
+}
+
+impl<'h> Names<'h> {
+    pub(super) fn of(pool: &'h Name, held: &'h BTreeMap<Name, Held>) -> Self {
+        let mut names = BTreeMap::new();
+        for (name, Held { volume, snapshots }) in held {
+            names.insert(volume.id(), name);
+            let each = snapshots.iter().map(|snapshot| (snapshot.volume.id(), &snapshot.name));
+            names.extend(each);
+        }
+        Self { pool, names }
+    }
+
+    /// What a volume was cloned from; `None` for one that is no clone.
+    pub(super) fn origin(&self, of: &Volume) -> Option<Origin> {
+        let from = of.origin()?;
+        let name = |id: [u8; 16]| self.names.get(&id).map(|name| Name::clone(name));
+        let volume = name(from.volume).map(|volume| VolumePath { pool: self.pool.clone(), volume });
+        // A snapshot is called something only beside its volume.
+        let snapshot = volume.as_ref().and(from.snapshot).and_then(name);
+        Some(Origin { volume, snapshot })
+    }
+}
+
+impl OpenPool {
+    /// What a volume was cloned from, if it was.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn origin_of(&self, volume: &Name) -> Result<Option<Origin>> {
+        let of = self.volume(volume)?;
+        if of.origin().is_none() {
+            return Ok(None);
+        }
+        let held = self.held().lock();
+        Ok(Names::of(self.name(), &held).origin(&of))
+    }
+
+    /// Whether clones have something of a volume or of a snapshot, or may: what a clone was of that is deleted, and had
+    /// clones, nobody tells any more.
+    pub fn is_cloned(&self, of: &Volume) -> bool {
+        let held = self.held().lock();
+        let names = Names::of(self.name(), &held);
+        let mut origins = held.values().filter_map(|held| held.volume.origin());
+        origins.any(|from| {
+            from.volume == of.id()
+                || from.snapshot == Some(of.id())
+                || !names.names.contains_key(&from.volume)
+        })
+    }
+
+    /// Makes a volume that begins with what a snapshot has: of so many bytes, or of as many as that.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` for a name that is taken or while nothing leaves the log, `Invalid` for a size or a block
+    /// size that cannot be, `Limit` when there are too many or clones are cloned too deep, `Failed`.
+    pub fn clone_volume(
+        &self,
+        name: &Name,
+        (of, snapshot): (&Name, &Name),
+        bytes: Option<u64>,
+        block_size: Option<u32>,
+    ) -> Result<()> {
+        let from = self.snapshot(of, snapshot)?.volume;
+        let path = format!("{}/{of}@{snapshot}", self.name());
+        if let Some(bytes) = bytes.filter(|bytes| *bytes < from.len()) {
+            let (size, of) = (Size::new(bytes), Size::new(from.len()));
+            let what = format!("a clone of {path} has at least its {of}, not {size}");
+            let help = "leave the size out; `flashloom volume resize` makes the clone smaller then";
+            return Err(Error::new(Kind::Invalid, what).help(help));
+        }
+        if let Some(other) = block_size.filter(|block_size| *block_size != from.block_size()) {
+            let is = from.block_size();
+            let what =
+                format!("a clone of {path} has its logical blocks of {is} bytes, not {other}");
+            return Err(Error::new(Kind::Invalid, what).help("leave the block size out"));
+        }
+        let id = *Uuid::new_v4().as_bytes();
+        let spec = CloneSpec {
+            volume: of.to_string(),
+            snapshot: snapshot.to_string(),
+            name: name.to_string(),
+            id,
+            bytes,
+        };
+        let volume = self.call(|pool| async move { pool.clone_volume(spec).await })?;
+        self.held().lock().insert(name.clone(), Held { volume, snapshots: Vec::new() });
+        Ok(())
+    }
+}

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 mod bench;
 mod beyond;
+mod clones;
 mod crash;
 mod documents;
 mod drives;

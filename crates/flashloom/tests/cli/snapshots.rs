@@ -4,10 +4,10 @@ use nvme::status::Status;
 
 use super::*;
 
-const NQN: &str = "nqn.2026-11.io.flashloom:snapshots";
+pub const NQN: &str = "nqn.2026-11.io.flashloom:snapshots";
 const LEN: usize = 4 << 20;
 
-fn open(port: u16, nsid: u32) -> client::Namespace {
+pub fn open(port: u16, nsid: u32) -> client::Namespace {
     let mut options = client::Options::default();
     options.set("trsvcid", &port.to_string()).unwrap();
     options.set("subnqn", NQN).unwrap();
@@ -29,7 +29,7 @@ fn names(dir: &Path, of: &str) -> Vec<String> {
 }
 
 /// A pool of two volumes, mapped as namespaces 1 and 2.
-fn make(dir: &Path) {
+pub fn make(dir: &Path) {
     let drives: Vec<_> =
         (0..2).map(|n| format!("--drive {}/d{n},size=256MiB", dir.display())).collect();
     json(dir, &format!("pool create fast {} --log-size 16MiB", drives.join(" ")));

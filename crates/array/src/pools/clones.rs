@@ -100,7 +100,18 @@ impl OpenPool {
             id,
             bytes,
         };
-        let volume = self.call(|pool| async move { pool.clone_volume(spec).await })?;
+        let made = self.call(|pool| async move { pool.clone_volume(spec).await });
+        let volume = made.map_err(|error| match error.kind {
+            Kind::Conflict if self.volume(name).is_err() => error.help(
+                "a clone waits for what the commit log has of its snapshot to be on the drives: `flashloom health` tells \
+                 what holds that up",
+            ),
+            Kind::Limit => error.help(
+                "delete volumes and snapshots that are not needed, and make the clone of one that is less deep; or map \
+                 the snapshot and copy what it has into a new volume as a host",
+            ),
+            _ => error,
+        })?;
         self.held().lock().insert(name.clone(), Held { volume, snapshots: Vec::new() });
         Ok(())
     }

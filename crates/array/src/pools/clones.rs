@@ -20,6 +20,10 @@ pub(super) struct Names<'h> {
 impl<'h> Names<'h> {
     pub(super) fn of(pool: &'h Name, held: &'h BTreeMap<Name, Held>) -> Self {
         let mut names = BTreeMap::new();
+        // Nobody asks for them where there is no clone.
+        if held.values().all(|held| held.volume.origin().is_none()) {
+            return Self { pool, names };
+        }
         for (name, Held { volume, snapshots }) in held {
             names.insert(volume.id(), name);
             let each = snapshots.iter().map(|snapshot| (snapshot.volume.id(), &snapshot.name));

@@ -222,6 +222,56 @@ fn a_clone_outlives_what_it_is_of_and_a_kill() {
     daemon.stop();
 }
 
+/// Of three, one made of the other, the first and the second are deleted, in either order, and the last has all it had.
+#[test]
+fn a_clone_of_a_clone_outlives_both() {
+    for first in ["fast/db", "fast/mid"] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let port = free_port();
+        let serve = format!("serve --discovery off --listen 127.0.0.1:{port} memory:16MiB");
+        let daemon = Daemon::start(dir, &serve);
+        make(dir);
+        let db = open(port, 1);
+        put(&db, 0, 0xa1);
+        json(dir, "snapshot create fast/db@one");
+        json(dir, "volume clone fast/db@one fast/mid");
+        let mid = map(dir, "volume map fast/mid", 3, port);
+        put(&mid, 2, 0xb2);
+        json(dir, "snapshot create fast/mid@two");
+        json(dir, "volume clone fast/mid@two fast/leaf");
+        let leaf = map(dir, "volume map fast/leaf", 4, port);
+        put(&leaf, 4, 0xc3);
+        // What they have by then is in no snapshot.
+        put(&db, 0, 0xd4);
+        put(&mid, 0, 0xe5);
+        let now = [0xa1, 0xa1, 0xb2, 0xb2, 0xc3, 0xc3, 0xc3, 0xc3, 0];
+        holds(&leaf, &now);
+        let second = if first == "fast/db" { "fast/mid" } else { "fast/db" };
+        for one in [first, second] {
+            json(dir, &format!("volume unmap {one} --yes"));
+            let snapshot = if one == "fast/db" { "fast/db@one" } else { "fast/mid@two" };
+            // Also where only what is deleted by now was made of it.
+            let (_, said) = failure(dir, &format!("snapshot delete {snapshot}"));
+            assert!(said.contains("clones keep"), "{said}");
+            json(dir, &format!("snapshot delete {snapshot} --yes"));
+            let (_, said) = failure(dir, &format!("volume delete {one}"));
+            assert!(said.contains("that no clone has"), "{said}");
+            json(dir, &format!("volume delete {one} --yes"));
+            holds(&leaf, &now);
+        }
+        [db, mid, leaf].iter().for_each(|one| one.shut_down().unwrap());
+        // Dropped is killed, with -9.
+        drop(daemon);
+        let daemon = Daemon::start(dir, &serve);
+        until_open(dir);
+        let leaf = open(port, 4);
+        holds(&leaf, &now);
+        leaf.shut_down().unwrap();
+        daemon.stop();
+    }
+}
+
 /// A script that lost the answer asks again, as for any volume.
 #[test]
 fn a_clone_is_made_by_a_job_like_any_volume() {

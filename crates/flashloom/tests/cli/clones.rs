@@ -393,3 +393,24 @@ fn a_wrong_request_for_a_clone_changes_nothing_and_says_what_is_right() {
     assert!(said.contains("it is not the one meant"), "{said}");
     daemon.stop();
 }
+
+#[test]
+fn clones_of_clones_are_so_deep_and_no_deeper() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let serve = format!("serve --discovery off --listen 127.0.0.1:{} memory:16MiB", free_port());
+    let daemon = Daemon::start(dir, &serve);
+    make(dir);
+    let mut last = "fast/db".to_owned();
+    for depth in 1..=64 {
+        json(dir, &format!("snapshot create {last}@s"));
+        let next = format!("fast/c{depth}");
+        json(dir, &format!("volume clone {last}@s {next}"));
+        last = next;
+    }
+    json(dir, &format!("snapshot create {last}@s"));
+    let (_, said) = failure(dir, &format!("volume clone {last}@s fast/more"));
+    assert!(said.contains("64 deep") && said.contains("into a new volume"), "{said}");
+    json(dir, "volume clone fast/c63@s fast/beside");
+    daemon.stop();
+}

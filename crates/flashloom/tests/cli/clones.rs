@@ -54,6 +54,9 @@ fn until_open(dir: &Path) {
 /// A clone of a clone, resized, of `fast/dev`, whose first four MiB and second four MiB are given.
 fn a_clone_is_cloned(dir: &Path, port: u16, dev: &client::Namespace) {
     json(dir, "snapshot create fast/dev@own");
+    // What it has data in is told with what it has of others.
+    let data = |bytes: usize| serde_json::json!([{ "offset": 0, "bytes": bytes, "data": true }]);
+    assert_eq!(json(dir, "snapshot diff fast/dev@own"), data(8 * MIB));
     put(dev, 0, 0xe5);
     let made = json(dir, "volume clone fast/dev@own fast/test --size 128MiB");
     assert_eq!((&made["size"], &made["block_size"]), (&(128 << 20).into(), &512.into()));
@@ -123,6 +126,11 @@ fn a_clone_and_what_it_is_of_are_changed_without_each_other() {
         json(dir, "volume show fast/dev")["used"] == 4 << 20
     });
     a_clone_is_cloned(dir, port, &dev);
+
+    // Between its own snapshots, what was written in between.
+    json(dir, "snapshot create fast/dev@next");
+    let data = serde_json::json!([{ "offset": 0, "bytes": 4 * MIB, "data": true }]);
+    assert_eq!(json(dir, "snapshot diff fast/dev@own fast/dev@next"), data);
 
     // What is taken from a clone reads as zeroes, and not as what its origin has there.
     dev.deallocate(&[(lba(5), 2048)]).unwrap();

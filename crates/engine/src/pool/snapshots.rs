@@ -5,13 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use reactor::join_all;
+use stdx::num::usize32;
 
 use super::Pool;
 use super::volumes::{find, invalid};
 use crate::address::{Version, View};
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::{self, Catalog, Edit, Object, Record};
+use crate::format::catalog::{self, Catalog, EDIT_PAGES_MAX, Edit, Object, RECORDS, Record};
 use crate::format::check_name;
+use crate::limits::SNAPSHOTS_AT_ONCE;
 use crate::shard::{Shard, Taken};
 use crate::volume::Volume;
 use crate::volume::state::State;
@@ -61,6 +63,8 @@ impl SnapshotStatus {
     }
 }
 
+const _: () = assert!(2 * SNAPSHOTS_AT_ONCE <= usize32(EDIT_PAGES_MAX) * RECORDS);
+
 /// Snapshots that were taken: their records, and which versions they see.
 type Made = Vec<(Object, Taken)>;
 
@@ -79,6 +83,12 @@ pub(super) fn find_snapshot<'a>(
 fn edit_to_take(catalog: &Catalog, specs: &[SnapshotSpec], most: usize) -> Result<(Edit, Made)> {
     let mut volumes = BTreeSet::new();
     let (mut records, mut made) = (Vec::new(), Vec::new());
+    if specs.len() > SNAPSHOTS_AT_ONCE {
+        let many = specs.len();
+        return Err(invalid(format!(
+            "at most {SNAPSHOTS_AT_ONCE} snapshots are taken at one instant, not {many}: take them in parts"
+        )));
+    }
     if catalog.len() + specs.len() > most {
         let what =
             format!("a pool with drives of this size has at most {most} volumes and snapshots");

@@ -15,6 +15,7 @@ use crate::drives::DriveState;
 use crate::error::Result;
 use crate::format::catalog::{Catalog, CatalogArea, Edit, Object, PAGE, Record};
 use crate::format::label::{DriveMark, DriveRecord};
+use crate::limits::SNAPSHOTS_AT_ONCE;
 use crate::log::Members;
 use crate::superblock::{Kept, Place, Superblock};
 
@@ -402,6 +403,29 @@ fn kinds_that_are_not_served_yet_are_refused_by_name() {
         let refused = rig.open().await.err().unwrap();
         assert_eq!(refused.kind, Kind::Invalid);
         assert!(refused.to_string().contains("a group, app,"), "{refused}");
+    });
+}
+
+#[test]
+fn as_many_snapshots_are_taken_at_one_instant_as_an_edit_has_room_for() {
+    reactor::simulate(1, async {
+        let pool = Pool::create(spec(&drives(4, 96 * MIB), LogSpec::Bbu(vec![pmem(4 * MIB)])), &[]);
+        let pool = pool.await.unwrap();
+        let most = u32::try_from(SNAPSHOTS_AT_ONCE).unwrap();
+        add(&pool.0.common.superblock, most + 1).await.unwrap();
+        let specs = |count: u32| {
+            let spec = |n| {
+                let (volume, name) = (format!("v{n}"), "mon".to_owned());
+                SnapshotSpec { volume, name, id: [1; 16], created: 0 }
+            };
+            (1..=count).map(spec).collect::<Vec<_>>()
+        };
+        let refused = pool.take_snapshots(specs(most + 1)).await.err().unwrap();
+        assert_eq!(refused.kind, Kind::Invalid);
+        assert!(refused.to_string().contains("at most 800 snapshots"), "{refused}");
+        pool.take_snapshots(specs(most)).await.unwrap();
+        assert_eq!(pool.all_snapshots().len(), SNAPSHOTS_AT_ONCE);
+        pool.close().await.unwrap();
     });
 }
 

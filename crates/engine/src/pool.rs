@@ -10,6 +10,7 @@ mod create;
 mod discard;
 mod identity;
 mod labels;
+mod lineage;
 mod look;
 mod members;
 mod move_log;

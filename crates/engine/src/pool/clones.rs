@@ -1,13 +1,11 @@
 //! Clones: volumes that begin with what a snapshot of another one sees (decision 0026).
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Pool;
 use super::snapshots::find_snapshot;
 use super::volumes::{check_new_name, check_size, find, invalid, new_view};
-use crate::address::View;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, Edit, Object, Record};
 use crate::limits::CLONES_DEEP_MAX;
@@ -58,50 +56,14 @@ impl CloneSpec {
     }
 }
 
-/// Where the clones of a catalog came from.
-pub(super) struct Origins {
-    /// What identifies volumes, and snapshots, by the epoch that their volume had from then on.
-    volumes: BTreeMap<View, [u8; 16]>,
-    snapshots: BTreeMap<(View, u64), [u8; 16]>,
-}
-
-impl Origins {
-    pub fn of(objects: &[Object]) -> Self {
-        let snapshot = |of: &Object| {
-            let is_one = of.kind == catalog::Kind::Snapshot;
-            of.parent.filter(|_| is_one).map(|parent| ((parent, of.parent_epoch), of.id))
-        };
-        Self {
-            volumes: objects.iter().map(|of| (of.view, of.id)).collect(),
-            snapshots: objects.iter().filter_map(snapshot).collect(),
-        }
-    }
-
-    /// Of a clone; `None` of what is none.
-    pub fn of_clone(&self, clone: &Object) -> Option<Origin> {
-        let parent = clone.parent?;
-        let snapshot = self.snapshots.get(&(parent, clone.parent_epoch)).copied();
-        Some(Origin { volume: *self.volumes.get(&parent)?, snapshot })
-    }
-}
-
-/// What is no more once this volume or clone is not: itself, and what was deleted before and was there for it alone. A clone
-/// comes before its parent.
-pub(super) fn gone_with(catalog: &Catalog, view: View) -> Vec<View> {
-    let mut gone = vec![view];
-    let mut last = catalog.get(view);
-    while let Some(parent) = last.and_then(|last| catalog.get(last.parent?)) {
-        let is_empty = parent.bytes == 0 && parent.shrunk_from == 0;
-        if !(parent.deleted && is_empty && catalog.needing(parent.view) == 1) {
-            break;
-        }
-        gone.push(parent.view);
-        last = Some(parent);
-    }
-    gone
-}
-
 impl Pool {
+    /// A clone has nothing where its snapshot ends: what was there before its volume was made smaller may come to light
+    /// again when a log is lost.
+    async fn end_inheritance(&self, clone: &Object, inherited: u64) -> Result<()> {
+        let (from, to) = (Self::end_of(inherited), Self::end_of(clone.bytes));
+        if from < to { self.drop_blocks(clone.view, from, to).await } else { Ok(()) }
+    }
+
     /// Makes a volume that begins with what a snapshot sees. Copies nothing. It is a volume as others are: what it began
     /// with stays, also when the snapshot is deleted, or its volume.
     ///
@@ -130,6 +92,12 @@ impl Pool {
         let (clone, origin) = common.superblock.change_catalog(add).await?;
         if let (Some(parent), Some(sees)) = (clone.parent, clone.sees()) {
             common.snapshots.add_clone(clone.view, parent, sees);
+        }
+        if let Err(error) = self.end_inheritance(&clone, of.len()).await {
+            let drop = |catalog: &Catalog| Ok((catalog.edit(vec![Record::Remove(clone.view)]), ()));
+            common.superblock.change_catalog(drop).await?;
+            common.snapshots.remove_clone(clone.view);
+            return Err(error);
         }
         let state = self.adopt_volume(&clone, Some(origin));
         state.set_occupied(Occupied::default());

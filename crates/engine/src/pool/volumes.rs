@@ -7,7 +7,7 @@ use std::sync::Arc;
 use reactor::sync::Held;
 
 use super::Pool;
-use super::clones::{Origins, gone_with};
+use super::lineage::{Origins, gone_with};
 use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
@@ -94,12 +94,12 @@ impl Pool {
         Ok(turn)
     }
 
-    fn end_of(bytes: u64) -> u64 {
+    pub(super) fn end_of(bytes: u64) -> u64 {
         bytes / stdx::num::u64_of(BLOCK)
     }
 
     /// Makes holes of a view's blocks in all shards, for good.
-    async fn drop_blocks(&self, view: View, first: u64, end: u64) -> Result<()> {
+    pub(super) async fn drop_blocks(&self, view: View, first: u64, end: u64) -> Result<()> {
         // A shard has no blocks of the others, so a hole over theirs does nothing there.
         let take = move |shard: Rc<Shard>| async move {
             shard.front.drop_blocks(view, first, end - first).await

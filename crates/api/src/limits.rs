@@ -22,6 +22,16 @@ pub const REFERRALS_MAX: usize = 64;
 pub const NAME_BYTES: usize = 64;
 /// Pools of one node: each has reactor memory for its log, its map and its stripes.
 pub const POOLS_MAX: usize = 64;
+/// Shortest period of a schedule's rule: what is taken more often is a log, not a snapshot.
+pub const PERIOD_SECONDS_MIN: u64 = 60;
+/// And the longest: a year.
+pub const PERIOD_SECONDS_MAX: u64 = 366 * 24 * 3600;
+/// Schedules of one node: each is looked at every second.
+pub const SCHEDULES_MAX: usize = 1024;
+/// Rules of one schedule: from minutes to years.
+pub const SCHEDULE_RULES_MAX: usize = 8;
+/// Volumes of one schedule: what an application spreads over several.
+pub const SCHEDULE_VOLUMES_MAX: usize = 64;
 /// Longest key of a request (`Idempotency-Key`), in bytes: UUIDs and what orchestrators derive names from.
 pub const KEY_BYTES: usize = 128;
 /// Smallest namespace: one MiB, below which no file system can be made.

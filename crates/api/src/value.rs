@@ -6,7 +6,9 @@ mod backend;
 mod member;
 mod name;
 mod nqn;
+mod period;
 mod size;
+mod template;
 
 pub use address::{Address, Advertise};
 pub use ana::AnaState;
@@ -14,7 +16,9 @@ pub use backend::Backend;
 pub use member::{DrivePath, LogPlace, PoolDrive};
 pub use name::{Name, SnapshotPath, VolumePath};
 pub use nqn::Nqn;
+pub use period::Period;
 pub use size::Size;
+pub use template::NameTemplate;
 
 /// A value that was refused: what is wrong with it, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

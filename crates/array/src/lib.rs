@@ -24,6 +24,7 @@ pub mod node;
 pub mod physical;
 pub mod pools;
 pub mod reservations;
+pub mod schedules;
 pub mod seen;
 pub mod serving;
 pub mod space;

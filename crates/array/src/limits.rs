@@ -8,6 +8,11 @@ pub const EVENTS: usize = 1024;
 pub const EVENTS_BYTES: u64 = 4 << 20;
 /// Configurations kept that were served before: what is missed is missed within some changes.
 pub const HISTORY: usize = 32;
+/// Snapshots that all schedules together keep: half of what one pool has room for, and some MiB of `state.json`, which is
+/// written with each run.
+pub const SCHEDULED_SNAPSHOTS: u64 = 64 << 10;
+/// How often it is looked whether a schedule is due.
+pub const SCHEDULE_LOOK: Duration = Duration::from_secs(1);
 /// Commands that wait for the owner of the node's state: as many as the management socket has connections. Whoever
 /// sends more waits.
 pub const COMMANDS: usize = 256;

@@ -43,6 +43,8 @@ mod pools;
 mod rebuild;
 mod remove;
 mod reopening;
+mod schedule_runs;
+mod schedules;
 mod scrub;
 mod snapshots;
 mod space;
@@ -104,6 +106,8 @@ pub struct Node {
     physical: Physical,
     /// Why drives that are waited for and are there were not taken up, as it was told.
     unfit: Mutex<BTreeMap<crate::serving::Place, String>>,
+    /// Schedules that are being run, and what was told of them.
+    runs: schedule_runs::Runs,
     /// Who has everything else.
     owner: Arc<Owner>,
 }
@@ -192,6 +196,7 @@ impl Node {
             hosts: Mutex::default(),
             physical: Physical::new(machine),
             unfit: Mutex::default(),
+            runs: schedule_runs::Runs::default(),
             owner: Arc::new(owner),
         });
         said.extend(interrupted.into_iter().map(|words| (Severity::Warning, words)));

@@ -2,7 +2,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `state.json` | node identity, the configuration last read, what is served, the pools there are |
+//! | `state.json` | node identity, the configuration last read, what is served, the pools there are, schedules of snapshots |
 //! | `reservations/` | reservations that persist through a loss of power, a file for each namespace |
 //! | `events/` | persistent event logs, a file for each subsystem |
 //! | `events.jsonl`, `events.1.jsonl` | what happened: the newest, and those before them |
@@ -25,6 +25,7 @@ use uuid::Uuid;
 use crate::desired::Desired;
 use crate::limits::STATE_BYTES;
 use crate::pools::PoolDef;
+use crate::schedules::Schedules;
 use crate::seen::Seen;
 use crate::{Error, Result, identity};
 
@@ -60,6 +61,9 @@ pub struct State {
     /// What hosts saw of the namespaces.
     #[serde(default)]
     pub seen: Seen,
+    /// Schedules of snapshots.
+    #[serde(default, skip_serializing_if = "Schedules::is_empty")]
+    pub schedules: Schedules,
 }
 
 /// A state directory, held for this process until dropped.
@@ -208,6 +212,7 @@ impl StateDir {
             current: Desired::default(),
             pools: BTreeMap::new(),
             seen: Seen::default(),
+            schedules: Schedules::default(),
         };
         self.save(&state)?;
         Ok(state)

@@ -23,6 +23,7 @@ mod configuration;
 mod drives;
 mod jobs;
 mod pools;
+mod schedules;
 mod scrub;
 mod snapshots;
 mod spares;

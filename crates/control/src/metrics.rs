@@ -5,13 +5,14 @@ use std::fmt::Write;
 
 use api::v1::{
     Bucket, BudgetMetrics, Counters, Job, Listener, Metrics, NodeHealth, Pool, ReactorMetrics,
-    RefusedConnects, Status, Subsystem, Volume,
+    RefusedConnects, Schedule, Status, Subsystem, Volume,
 };
 use api::value::AnaState;
 
 mod hardware;
 mod health;
 mod pools;
+mod schedules;
 pub mod scrape;
 
 /// Media type of the text format.
@@ -76,6 +77,9 @@ pub struct Documents {
     pub jobs: Vec<Job>,
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
+    pub schedules: Vec<Schedule>,
+    /// When they were asked for, in milliseconds since 1970.
+    pub now_ms: u64,
     pub subsystems: Vec<Subsystem>,
 }
 
@@ -87,11 +91,13 @@ pub fn text(documents: Option<&Documents>, metrics: &Metrics) -> String {
     text.family(name, "gauge", "0 when something did not answer in time, and is missing here.");
     text.sample(name, &vec![], u8::from(complete));
     if let Some(documents) = documents {
-        let Documents { status, health, jobs, pools, volumes, subsystems } = documents;
+        let Documents { status, health, jobs, pools, volumes, schedules, now_ms, subsystems } =
+            documents;
         node(&mut text, status);
         health::text(&mut text, status, health, jobs);
         listeners(&mut text, &status.listeners);
         pools::text(&mut text, pools, volumes);
+        schedules::text(&mut text, schedules, *now_ms);
         hardware::of_spares(&mut text, pools);
         hardware::of_namespaces(&mut text, subsystems);
     }

@@ -32,6 +32,7 @@ mod drives;
 mod jobs;
 mod lists;
 mod pools;
+mod schedules;
 mod scrub;
 mod snapshots;
 mod spares;
@@ -57,6 +58,7 @@ type Shared = State<Arc<Node>>;
         (name = "drive", description = "Drives of pools: taken out, taken back, replaced"),
         (name = "volume", description = "Volumes of a pool, and the namespaces they are mapped as"),
         (name = "snapshot", description = "Snapshots of volumes, and the namespaces they are mapped as"),
+        (name = "schedule", description = "Schedules: snapshots that are taken by themselves, and deleted once there are enough"),
         (name = "configuration", description = "What is served as a whole, now and before"),
         (name = "job", description = "Work that takes long: listed, waited for, cancelled"),
     ),
@@ -85,6 +87,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .merge(drives::api())
         .merge(scrub::api())
         .merge(snapshots::api())
+        .merge(schedules::api())
         .merge(spares::api())
         .merge(jobs::api())
         .merge(configuration::api())

@@ -15,6 +15,7 @@ mod jobs;
 mod manage;
 mod pools;
 mod raid;
+mod schedules;
 mod scrub;
 mod serve;
 mod snapshots;
@@ -32,6 +33,7 @@ pub use manage::{
 };
 pub use pools::{DumpArgs, LogVerb, MadeOf, MapArgs, PoolVerb, VolumeVerb};
 pub use raid::{MemberSpec, RaidVerb, SetArgs, UseArgs};
+pub use schedules::{RuleArgs, ScheduleVerb};
 pub use scrub::ScrubVerb;
 pub use serve::{Cpus, DemoArgs, Discovery, Poll, ServeArgs};
 pub use snapshots::{SnapshotVerb, Whose};
@@ -183,6 +185,11 @@ Exit codes, as monitors have them:
     Snapshot {
         #[command(subcommand)]
         verb: SnapshotVerb,
+    },
+    /// Schedules: snapshots of the running daemon's volumes, taken by themselves.
+    Schedule {
+        #[command(subcommand)]
+        verb: ScheduleVerb,
     },
     /// Jobs of the running daemon: work that takes long.
     Job {

@@ -24,6 +24,7 @@ mod physical;
 mod pools;
 mod progress;
 mod raid;
+mod schedules;
 mod scrub;
 mod serve;
 mod service;
@@ -156,6 +157,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Drive { verb } => drives::drive(global, verb),
         Command::Volume { verb } => pools::volume(global, verb),
         Command::Snapshot { verb } => snapshots::snapshot(global, verb),
+        Command::Schedule { verb } => schedules::schedule(global, verb),
         Command::Job { verb } => jobs::job(global, verb),
         Command::Config { verb } => configuration::config(global, verb),
         Command::Controller { verb } => manage::controller(global, verb),

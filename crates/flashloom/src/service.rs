@@ -184,7 +184,10 @@ pub async fn watch(node: Arc<Node>) {
     };
     let asking = Arc::clone(&node);
     let hardware = again_and_again(array::limits::SPACE, move || asking.look_at_hardware());
-    tokio::join!(looks, openings, jobs, hardware);
+    let running = Arc::clone(&node);
+    let schedules =
+        again_and_again(array::limits::SCHEDULE_LOOK, move || running.begin_due_schedules());
+    tokio::join!(looks, openings, jobs, hardware, schedules);
 }
 
 /// Looks, on a thread that may wait, until the node stops. Whatever else goes wrong is told, and is no reason never to look

@@ -239,8 +239,14 @@ impl Owned {
 
     /// Writes down which pools there are, and what hosts see.
     pub(super) fn keep(&mut self) -> Result<()> {
+        self.keep_changed(|_| {})
+    }
+
+    /// Likewise, with what is `changed` of it; nothing is where it cannot be written down.
+    pub(super) fn keep_changed(&mut self, changed: impl FnOnce(&mut State)) -> Result<()> {
         let serving = self.serving.as_ref().ok_or_else(stopped)?;
         let mut state = State::clone(&self.state);
+        changed(&mut state);
         state.pools = serving.pools().defs();
         state.seen = serving.seen(&state.current);
         if let Err(error) = self.dir.save(&state) {

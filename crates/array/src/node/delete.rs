@@ -87,6 +87,7 @@ impl Node {
             Ok(owned.keep())
         })?;
         self.events.record(Severity::Info, format!("pool {name} deleted"));
+        self.drop_schedules_in(name);
         for words in left {
             let words =
                 format!("of pool {name}, which was deleted, something may be left: {words}");

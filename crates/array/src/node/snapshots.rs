@@ -167,8 +167,8 @@ impl Node {
     }
 }
 
-/// The pool of snapshots that are to be taken at one instant, and by volume what they are called.
-fn of_one_pool(paths: &[SnapshotPath]) -> Result<(Name, BTreeMap<Name, Name>)> {
+/// The pool of snapshots that are to be taken at one instant, and by volume what they are called and known by.
+fn of_one_pool(paths: &[SnapshotPath]) -> Result<(Name, BTreeMap<Name, (Name, Uuid)>)> {
     let right = "name a snapshot for each volume: POOL/VOLUME@NAME, all of one pool";
     let invalid = |what: String| Error::new(Kind::Invalid, what).help(right);
     let first = paths.first().ok_or_else(|| invalid("no snapshot is named".to_owned()))?;
@@ -179,7 +179,8 @@ fn of_one_pool(paths: &[SnapshotPath]) -> Result<(Name, BTreeMap<Name, Name>)> {
             let what = format!("{} and {volume} are of two pools", first.volume);
             return Err(invalid(format!("{what}, which have no instant in common")));
         }
-        if names.insert(volume.volume.clone(), snapshot.clone()).is_some() {
+        let new = (snapshot.clone(), Uuid::new_v4());
+        if names.insert(volume.volume.clone(), new).is_some() {
             return Err(invalid(format!("volume {volume} is named twice")));
         }
     }
@@ -187,7 +188,7 @@ fn of_one_pool(paths: &[SnapshotPath]) -> Result<(Name, BTreeMap<Name, Name>)> {
 }
 
 /// Snapshots, in words.
-fn words(paths: &[SnapshotPath]) -> String {
+pub(super) fn words(paths: &[SnapshotPath]) -> String {
     let named: Vec<_> = paths.iter().take(NAMED).map(ToString::to_string).collect();
     let (noun, named) = (if paths.len() == 1 { "snapshot" } else { "snapshots" }, named.join(", "));
     match paths.len().saturating_sub(NAMED) {

@@ -281,8 +281,11 @@ impl Node {
         let _turn = self.turn(&path.pool, task)?;
         task.commit(0, 1, "deletes it")?;
         check_meant(&self.losses_of_deletion(path)?, consent.force)?;
-        self.open_pool_named(&path.pool)?.delete_volume(&path.volume)?;
+        let open = self.open_pool_named(&path.pool)?;
+        let id = Uuid::from_bytes(open.volume(&path.volume)?.id());
+        open.delete_volume(&path.volume)?;
         self.events.record(Severity::Info, format!("volume {path} deleted"));
+        self.drop_schedule(path, id);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What is asked of the volumes of an open pool, and of their snapshots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use api::v1::{Kind, Origin};
@@ -89,6 +89,13 @@ impl OpenPool {
         })
     }
 
+    /// What those of some volumes are called that are here, by their identities.
+    pub fn volumes_called(&self, ids: &BTreeSet<Uuid>) -> BTreeMap<Uuid, Name> {
+        let held = self.held().lock();
+        let each = held.iter().map(|(name, held)| (Uuid::from_bytes(held.volume.id()), name));
+        each.filter(|(id, _)| ids.contains(id)).map(|(id, name)| (id, name.clone())).collect()
+    }
+
     fn no_volume(&self, name: &Name) -> Error {
         Error::new(Kind::NotFound, format!("there is no volume {}/{name}", self.name()))
             .help("`flashloom volume list` shows those there are")
@@ -142,17 +149,17 @@ impl OpenPool {
         Ok(())
     }
 
-    /// Takes a snapshot of each of some volumes, all at one instant: by volume, its name.
+    /// Takes a snapshot of each of some volumes, all at one instant: by volume, its name and its identity.
     ///
     /// # Errors
     /// `NotFound`, `Conflict` for a name that is taken, `Limit` when there are too many, `Failed`.
-    pub fn take_snapshots(&self, names: &BTreeMap<Name, Name>) -> Result<()> {
+    pub fn take_snapshots(&self, names: &BTreeMap<Name, (Name, Uuid)>) -> Result<()> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let created = since.map_or(0, |since| since.as_secs());
-        let spec = |(volume, name): (&Name, &Name)| SnapshotSpec {
+        let spec = |(volume, (name, id)): (&Name, &(Name, Uuid))| SnapshotSpec {
             volume: volume.to_string(),
             name: name.to_string(),
-            id: *Uuid::new_v4().as_bytes(),
+            id: *id.as_bytes(),
             created,
         };
         let specs: Vec<_> = names.iter().map(spec).collect();
@@ -162,7 +169,7 @@ impl OpenPool {
             each.collect::<engine::Result<Vec<_>>>()
         })?;
         let mut held = self.held().lock();
-        for ((of, name), volume) in names.iter().zip(taken) {
+        for ((of, (name, _)), volume) in names.iter().zip(taken) {
             if let Some(held) = held.get_mut(of) {
                 held.snapshots.push(Snapshot { name: name.clone(), created, volume });
             }

@@ -43,7 +43,17 @@ impl Scrapes {
             let (status, health, jobs) = (node.status()?, node.health()?, node.jobs());
             let (pools, volumes) = (node.pools()?, node.volumes()?);
             let subsystems = node.subsystems()?;
-            Ok(Some(Documents { status, health, jobs, pools, volumes, subsystems }))
+            let (schedules, now_ms) = (node.schedules(None)?, array::events::now_ms());
+            Ok(Some(Documents {
+                status,
+                health,
+                jobs,
+                pools,
+                volumes,
+                schedules,
+                now_ms,
+                subsystems,
+            }))
         };
         blocking(ask).await
     }

@@ -1,7 +1,7 @@
 //! Parts of lists: which of them, from which on, and how many.
 
 use api::v1::{JobState, Severity};
-use api::value::{Name, Nqn, VolumePath};
+use api::value::{Name, Nqn, Period, VolumePath};
 use axum::Json;
 use axum::http::HeaderName;
 use serde::Deserialize;
@@ -62,6 +62,29 @@ pub struct SnapshotsAsked {
     pub offset: usize,
     /// How many at most; all without it. The header `x-total-count` tells how many there are.
     pub limit: Option<usize>,
+}
+
+/// Which schedules.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SchedulesAsked {
+    /// Of the volumes of this pool.
+    pub pool: Option<Name>,
+    /// How many to leave out at the beginning.
+    #[serde(default)]
+    pub offset: usize,
+    /// How many at most; all without it. The header `x-total-count` tells how many there are.
+    pub limit: Option<usize>,
+}
+
+/// Which rules of a schedule are to run.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct RunAsked {
+    /// The one with this period; all without it.
+    pub every: Option<Period>,
 }
 
 /// Which changes.

@@ -33,6 +33,7 @@ mod raid;
 mod removed;
 mod returns;
 mod rig;
+mod schedules;
 mod scrub;
 mod shelf;
 mod snapshots;

@@ -1,0 +1,228 @@
+//! What the management API asks of schedules of snapshots.
+
+use std::collections::BTreeMap;
+
+use api::v1::{Consent, Kind, Losses, NewSchedule, Schedule, ScheduleRule, Severity};
+use api::value::{Name, Period, VolumePath};
+use uuid::Uuid;
+
+use super::Node;
+use super::owner::View;
+use crate::jobs::Task;
+use crate::schedules::{self, Rule};
+use crate::{Error, Result, events};
+
+/// Seconds since 1970-01-01 00:00:00 UTC.
+pub(super) fn now() -> u64 {
+    events::now_ms() / 1000
+}
+
+impl View {
+    /// A schedule with its volumes as they are called now, and why it cannot run, if it cannot.
+    pub(super) fn schedule_now(
+        &self,
+        of: &schedules::Schedule,
+    ) -> Result<(BTreeMap<Uuid, VolumePath>, Option<String>)> {
+        let pools = &self.serving()?.pools;
+        let mut volumes = of.volumes.clone();
+        // A pool may have another name since it was imported.
+        let found = pools.open_pools().find_map(|pool| {
+            let called = pool.volumes_called(&of.ids());
+            (!called.is_empty()).then(|| (pool.name().clone(), called))
+        });
+        let Some((pool, called)) = found else {
+            let closed = of.pool().and_then(|pool| pools.pool(pool).err());
+            let gone = || format!("there is no volume {} any more", of.words());
+            return Ok((volumes, Some(closed.map_or_else(gone, |error| error.context))));
+        };
+        let mut problem = None;
+        for (id, path) in &mut volumes {
+            match called.get(id) {
+                Some(name) => *path = VolumePath { pool: pool.clone(), volume: name.clone() },
+                None => problem = Some(format!("there is no volume {path} any more")),
+            }
+        }
+        Ok((volumes, problem))
+    }
+
+    /// The schedule of a volume, as it is called now.
+    fn schedule_of(&self, path: &VolumePath) -> Result<(Uuid, &schedules::Schedule)> {
+        let open =
+            self.serving()?.pools.pool(&path.pool).and_then(|pool| pool.volume(&path.volume));
+        let known = open.ok().map(|volume| Uuid::from_bytes(volume.id()));
+        let is_it = |of: &schedules::Schedule| match known {
+            Some(id) => of.volumes.contains_key(&id),
+            // While its pool is not open, and once it is gone, as it was called then.
+            None => of.volumes.values().any(|volume| volume == path),
+        };
+        let found = self.state.schedules.0.iter().find(|(_, of)| is_it(of));
+        found.map(|(id, of)| (*id, of)).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("volume {path} has no schedule"))
+                .help("`flashloom schedule list` shows those there are")
+        })
+    }
+
+    fn schedule_document(&self, of: &schedules::Schedule) -> Result<Schedule> {
+        let (volumes, problem) = self.schedule_now(of)?;
+        let mut volumes: Vec<_> = volumes.into_values().collect();
+        volumes.sort();
+        let now = now();
+        let rules = of.rules.iter().map(|(every, rule)| document(*every, rule, now)).collect();
+        Ok(Schedule { volumes, rules, name_template: of.template.clone(), problem })
+    }
+}
+
+impl Node {
+    /// All schedules, by their volumes; those of one pool, if one is named.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn schedules(&self, pool: Option<&Name>) -> Result<Vec<Schedule>> {
+        let view = self.view();
+        let all = view.state.schedules.0.values().map(|of| view.schedule_document(of));
+        let mut all = all.collect::<Result<Vec<_>>>()?;
+        all.retain(|of| pool.is_none_or(|pool| of.volumes.iter().any(|path| path.pool == *pool)));
+        all.sort_by(|one, other| one.volumes.cmp(&other.volumes));
+        Ok(all)
+    }
+
+    /// The schedule of a volume.
+    ///
+    /// # Errors
+    /// `NotFound`, `Stopping`.
+    pub fn schedule(&self, path: &VolumePath) -> Result<Schedule> {
+        let view = self.view();
+        view.schedule_document(view.schedule_of(path)?.1)
+    }
+
+    /// Makes a schedule, which runs for the first time when it is due next.
+    ///
+    /// # Errors
+    /// `Invalid`, `NotFound` without the volume, `Conflict` for one that has a schedule, `Failed`.
+    pub fn create_schedule(&self, new: &NewSchedule) -> Result<Schedule> {
+        let template = new.name_template.clone().unwrap_or_default();
+        let rules = schedules::rules(&new.rules, new.volumes.len(), &template, now())?;
+        let Some(first) = new.volumes.first() else {
+            return Err(Error::new(Kind::Invalid, "no volume is named"));
+        };
+        let pool = first.pool.clone();
+        if let Some(other) = new.volumes.iter().find(|path| path.pool != pool) {
+            let what =
+                format!("{first} and {other} are of two pools, which have no instant in common");
+            return Err(Error::new(Kind::Invalid, what).help("make a schedule for each pool"));
+        }
+        // None of them is deleted meanwhile.
+        let _turn = self.turn(&pool, &Task::default())?;
+        let open = self.open_pool_named(&pool)?;
+        let mut volumes = BTreeMap::new();
+        for path in &new.volumes {
+            let id = Uuid::from_bytes(open.volume(&path.volume)?.id());
+            if volumes.insert(id, path.clone()).is_some() {
+                return Err(Error::new(Kind::Invalid, format!("volume {path} is named twice")));
+            }
+        }
+        let made = schedules::Schedule { volumes, template, rules };
+        let words = made.words();
+        self.owner.ask(move |owned| {
+            for (id, path) in &made.volumes {
+                if owned.state.schedules.of_volume(id).is_some() {
+                    let what = format!("volume {path} has a schedule");
+                    return Err(Error::new(Kind::Conflict, what).help(format!(
+                        "`flashloom schedule show {path}` shows it, and `flashloom schedule delete {path}` makes room for another"
+                    )));
+                }
+            }
+            let mut all = owned.state.schedules.clone();
+            all.0.insert(Uuid::new_v4(), made);
+            all.check()?;
+            owned.keep_changed(move |state| state.schedules = all)
+        })?;
+        self.events.record(Severity::Info, format!("schedule of {words} made"));
+        self.schedule(first)
+    }
+
+    /// Deletes a schedule; the snapshots that it made stay.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed`.
+    pub fn delete_schedule(&self, path: &VolumePath, consent: Consent) -> Result<Losses> {
+        let view = self.view();
+        let (id, of) = view.schedule_of(path)?;
+        if consent.dry_run {
+            return Ok(Losses::default());
+        }
+        self.owner.ask(move |owned| {
+            owned.keep_changed(|state| {
+                state.schedules.0.remove(&id);
+            })
+        })?;
+        let words = format!("schedule of {} deleted: the snapshots that it made stay", of.words());
+        self.events.record(Severity::Info, words);
+        Ok(Losses::default())
+    }
+
+    /// Forgets the schedule of a volume that was deleted.
+    pub(super) fn drop_schedule(&self, path: &VolumePath, volume: Uuid) {
+        if self.view().state.schedules.of_volume(&volume).is_none() {
+            return;
+        }
+        let dropped = self.owner.ask(move |owned| {
+            let mut dropped = None;
+            owned.keep_changed(|state| dropped = state.schedules.forget(&volume))?;
+            Ok(dropped)
+        });
+        let (severity, words) = match dropped {
+            Ok(Some(words)) => {
+                (Severity::Info, format!("schedule of {words} dropped with its volume"))
+            }
+            Ok(None) => (Severity::Info, format!("volume {path} taken out of its schedule")),
+            Err(error) => (
+                Severity::Warning,
+                format!("the schedule of volume {path} is not dropped: {error}"),
+            ),
+        };
+        self.events.record(severity, words);
+    }
+
+    /// Forgets the schedules of a pool that was deleted.
+    pub(super) fn drop_schedules_in(&self, pool: &Name) {
+        let of = pool.clone();
+        let dropped = self.owner.ask(move |owned| {
+            let is_left = |of_volumes: &schedules::Schedule| of_volumes.pool() != Some(&of);
+            if owned.state.schedules.0.values().all(is_left) {
+                return Ok(false);
+            }
+            owned.keep_changed(|state| state.schedules.0.retain(|_, all| is_left(all)))?;
+            Ok(true)
+        });
+        match dropped {
+            Ok(false) => {}
+            Ok(true) => {
+                let words = format!("schedules of volumes of pool {pool} dropped with it");
+                self.events.record(Severity::Info, words);
+            }
+            Err(error) => {
+                let words = format!("schedules of volumes of pool {pool} are not dropped: {error}");
+                self.events.record(Severity::Warning, words);
+            }
+        }
+    }
+
+    /// The schedule of a volume by its identity, and whether it cannot run.
+    pub(super) fn schedule_known(&self, path: &VolumePath) -> Result<(Uuid, schedules::Schedule)> {
+        let view = self.view();
+        view.schedule_of(path).map(|(id, of)| (id, of.clone()))
+    }
+}
+
+fn document(every: Period, rule: &Rule, now: u64) -> ScheduleRule {
+    ScheduleRule {
+        every,
+        keep: rule.keep,
+        kept: stdx::num::u32_of(rule.made.len()),
+        last_ms: rule.last.map(|last| last.saturating_mul(1000)),
+        next_ms: rule.next(every, now).saturating_mul(1000),
+        failed: rule.failed,
+        error: rule.error.clone(),
+    }
+}

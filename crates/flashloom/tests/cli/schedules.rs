@@ -1,0 +1,117 @@
+//! Schedules: snapshots that are taken by themselves, and deleted once there are enough, over restarts.
+
+use super::*;
+
+const SERVE: &str = "serve --discovery off --listen 127.0.0.1:0 memory:16MiB";
+
+fn names(dir: &Path, of: &str) -> Vec<String> {
+    let all = json(dir, &format!("snapshot list {of}"));
+    let name = |snapshot: &Value| snapshot["name"].as_str().unwrap().to_owned();
+    all.as_array().unwrap().iter().map(name).collect()
+}
+
+/// A pool with the volumes `db` and `log`.
+fn make(dir: &Path) {
+    let drives: Vec<_> =
+        (0..2).map(|n| format!("--drive {}/d{n},size=256MiB", dir.display())).collect();
+    json(dir, &format!("pool create fast {} --log-size 16MiB", drives.join(" ")));
+    for volume in ["db", "log"] {
+        json(dir, &format!("volume create fast/{volume} --size 64MiB"));
+    }
+}
+
+/// Of `fast/db` and `fast/log`, of which nothing is scheduled.
+fn what_cannot_be_is_refused(dir: &Path) {
+    for (asked, why) in [
+        ("fast/db --every 30s --keep 1", "not a period"),
+        ("fast/db --every 1h --keep 0", "keep 1 at least"),
+        ("fast/db --every 1h --keep 1 --every 1d", "--keep 1 times"),
+        ("fast/db --every 1h --keep 1 --name-template daily", "no {time}"),
+        ("fast/db --every 1h --keep 1 --name-template a/{time}", "makes no name"),
+        ("fast/db --every 1h --keep 1 --every 1d --keep 1 --name-template a-{time}", "alike"),
+        ("fast/db fast/db --every 1h --keep 1", "named twice"),
+        ("fast/none --every 1h --keep 1", "no volume fast/none"),
+        ("none/db --every 1h --keep 1", "no pool none"),
+    ] {
+        let (_, said) = failure(dir, &format!("schedule create {asked}"));
+        assert!(said.contains(why), "{asked}: {said}");
+    }
+    assert_eq!(json(dir, "schedule list"), Value::Array(Vec::new()));
+}
+
+#[test]
+fn snapshots_are_taken_and_deleted_as_a_schedule_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SERVE);
+    make(dir);
+    what_cannot_be_is_refused(dir);
+    let made =
+        json(dir, "schedule create fast/db fast/log --every 1d --keep 30 --every 1h --keep 2");
+    assert_eq!(made["volumes"], serde_json::json!(["fast/db", "fast/log"]));
+    assert_eq!((&made["rules"][0]["every"], &made["rules"][1]["keep"]), (&"1h".into(), &30.into()));
+    assert_eq!(made["rules"][0].get("last_ms"), None);
+    assert_eq!(made["rules"][1]["next_ms"].as_u64().unwrap() % 86_400_000, 0);
+    let (_, said) = failure(dir, "schedule create fast/log --every 1w --keep 1");
+    assert!(said.contains("fast/log has a schedule"), "{said}");
+
+    // One made by hand that is called alike is nobody's to delete.
+    json(dir, "snapshot create fast/db@1h-20200101T000000Z");
+    let ran = json(dir, "schedule run fast/log --every 1h");
+    assert_eq!((&ran["rules"][0]["kept"], &ran["rules"][1]["kept"]), (&1.into(), &0.into()));
+    assert!(ran["rules"][0]["last_ms"].is_u64());
+    let of_first = names(dir, "fast/log");
+    assert!(of_first.len() == 1 && of_first[0].starts_with("fast/log@1h-20"), "{of_first:?}");
+    assert_eq!(names(dir, "fast/db").len(), 2);
+    let first = of_first[0].replace("fast/log@", "");
+    until_event(dir, &format!("snapshots fast/db@{first}, fast/log@{first} taken"));
+
+    // What hosts have is kept beyond, and told; what they do not is deleted.
+    json(
+        dir,
+        &format!("snapshot map fast/db@{first} -n nqn.2026-11.io.flashloom:s --allow-any-host"),
+    );
+    json(dir, "volume rename fast/db base");
+    for _ in 0..2 {
+        json(dir, "schedule run fast/base --every 1h");
+    }
+    until_event(dir, &format!("snapshot fast/base@{first} is beyond the 2 that are kept"));
+    assert_eq!(json(dir, "schedule show fast/base")["volumes"][0], "fast/base");
+    let (of_base, of_log) = (names(dir, "fast/base"), names(dir, "fast/log"));
+    assert_eq!((of_base.len(), of_log.len()), (4, 2), "{of_base:?} {of_log:?}");
+    assert!(of_base.contains(&format!("fast/base@{first}")), "{of_base:?}");
+    assert!(!of_log.contains(&of_first[0]), "{of_log:?}");
+    json(dir, &format!("snapshot unmap fast/base@{first} --yes"));
+
+    // Over a restart it is known what is whose.
+    drop(daemon);
+    let daemon = Daemon::start(dir, SERVE);
+    json(dir, "schedule run fast/base --every 1h");
+    let of_base = names(dir, "fast/base");
+    assert!(of_base.len() == 3 && !of_base.contains(&format!("fast/base@{first}")), "{of_base:?}");
+    assert_eq!(of_base[0], "fast/base@1h-20200101T000000Z");
+    let scraped = scrape(dir);
+    let of = "{pool=\"fast\",volume=\"base\",every=\"1h\"}";
+    assert!(
+        scraped.lines().any(|line| line == format!("flashloom_schedule_runs_failed_total{of} 0"))
+    );
+    assert!(scraped.contains(&format!("flashloom_schedule_age_seconds{of} ")), "{scraped}");
+    assert!(
+        !scraped
+            .contains("flashloom_schedule_age_seconds{pool=\"fast\",volume=\"base\",every=\"1d\"}")
+    );
+
+    assert!(run(dir, "schedule delete fast/log").status.success());
+    until_event(dir, "the snapshots that it made stay");
+    let (_, said) = failure(dir, "schedule show fast/base");
+    assert!(said.contains("fast/base has no schedule"), "{said}");
+    assert_eq!(names(dir, "fast/base").len(), 3);
+
+    // A volume that is deleted takes its schedule with it.
+    json(dir, "volume create fast/brief --size 4MiB");
+    json(dir, "schedule create fast/brief --every 1w --keep 1");
+    run(dir, "volume delete fast/brief --yes");
+    until_event(dir, "schedule of fast/brief dropped with its volume");
+    assert_eq!(json(dir, "schedule list"), Value::Array(Vec::new()));
+    drop(daemon);
+}

@@ -140,6 +140,11 @@ impl Schedule {
         self.volumes.values().next().map(|path| &path.pool)
     }
 
+    /// What its volumes are called, in order.
+    pub fn named(&self) -> BTreeSet<&VolumePath> {
+        self.volumes.values().collect()
+    }
+
     /// Its volumes, by identity.
     pub fn ids(&self) -> BTreeSet<Uuid> {
         self.volumes.keys().copied().collect()
@@ -147,7 +152,7 @@ impl Schedule {
 
     /// In words, after "schedule of".
     pub fn words(&self) -> String {
-        let names: Vec<_> = self.volumes.values().map(ToString::to_string).collect();
+        let names: Vec<_> = self.named().iter().map(ToString::to_string).collect();
         names.join(", ")
     }
 

@@ -115,3 +115,37 @@ fn parts_of_pools_print_the_way_they_are_read() {
         assert!(bad.parse::<LogPlace>().unwrap_err().right.contains("bbu:/dev/shm/log"), "{bad}");
     }
 }
+
+#[test]
+fn periods_and_templates_of_schedules() {
+    for (text, shown, seconds) in [
+        ("60m", "1h", 3600),
+        ("90m", "90m", 5400),
+        ("48h", "2d", 172_800),
+        ("14d", "2w", 1_209_600),
+    ] {
+        let period = text.parse::<Period>().unwrap();
+        assert_eq!((period.to_string().as_str(), period.seconds()), (shown, seconds));
+    }
+    for bad in
+        ["", "h", "1", "0m", "-1h", "+1h", "1s", "1.5h", "367d", "99999999999999999999w", "1 h"]
+    {
+        assert!(bad.parse::<Period>().is_err(), "{bad}");
+    }
+    let (every, time) = ("1h".parse().unwrap(), "20261128T220000Z");
+    let name = |text: &str, copy| {
+        let template = text.parse::<NameTemplate>().unwrap();
+        template.name(time, every, copy).unwrap().to_string()
+    };
+    assert_eq!(name("{every}-{time}", 1), "1h-20261128T220000Z");
+    assert_eq!(name("a_{time}.b", 2), "a_20261128T220000Z.b-2");
+    let long = format!("{}{{time}}", "x".repeat(44));
+    assert!(
+        long.parse::<NameTemplate>().is_ok() && format!("x{long}").parse::<NameTemplate>().is_err()
+    );
+    for bad in
+        ["", "daily", "{every}", "{time} ", "{time}@", "{volume}-{time}", "-{time}", "{time}/x"]
+    {
+        assert!(bad.parse::<NameTemplate>().is_err(), "{bad}");
+    }
+}

@@ -13,6 +13,7 @@ use crate::events::now_ms;
 use crate::hosts::{Association, Paths};
 use crate::limits::JOB_TOLD_MS;
 use crate::pools::PausedRebuild;
+use crate::schedules::Schedule;
 use crate::serving::controllers;
 
 impl View {
@@ -62,6 +63,7 @@ impl Node {
         findings.extend(hosts.with_fewer().map(|(of, paths)| fewer_paths(of, *paths)));
         drop(hosts);
         findings.extend(of_jobs(&self.jobs()));
+        findings.extend(view.state.schedules.0.values().filter_map(failing));
         if view.are_jobs_unsaved {
             findings.push(Finding {
                 health: Health::Degraded,
@@ -96,6 +98,19 @@ impl Node {
         told.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
         Ok(())
     }
+}
+
+/// A schedule of which the last run of a rule failed.
+fn failing(of: &Schedule) -> Option<Finding> {
+    let (every, why) =
+        of.rules.iter().find_map(|(every, rule)| Some((every, rule.error.as_ref()?)))?;
+    let path = of.named().into_iter().next()?;
+    Some(Finding {
+        health: Health::Degraded,
+        subject: format!("schedule of {}", of.words()),
+        why: format!("its last run every {every} took no snapshot: {why}"),
+        help: Some(format!("`flashloom schedule run {path} --every {every}` tries again now")),
+    })
 }
 
 fn finding(subject: String, report: HealthReport) -> Option<Finding> {

@@ -29,6 +29,8 @@ struct Inner {
     under_way: BTreeSet<Name>,
     /// Why schedules cannot run, as it was told.
     waiting: BTreeMap<Uuid, String>,
+    /// Schedules of which it cannot be written down what they did, as it was told.
+    unwritten: BTreeSet<Uuid>,
     /// Snapshots beyond what is kept that hosts have, as it was told.
     mapped: BTreeSet<Uuid>,
 }
@@ -230,7 +232,9 @@ impl Node {
             return taken.map(drop);
         }
         let deleted = self.delete_beyond(open, id, every)?;
-        self.end_run(open, id, every, run, taken.as_ref().err())?;
+        let ended = self.end_run(open, id, every, run, taken.as_ref().err());
+        self.tell_unwritten(id, of, ended.as_ref().err());
+        ended?;
         let whose = format!("schedule of {}, every {every}", of.words());
         match &taken {
             Ok(None) => {}
@@ -254,6 +258,21 @@ impl Node {
         taken.map(drop)
     }
 
+    /// Says once that what a schedule did is not written down: it is tried again until it is, and nothing is taken twice.
+    fn tell_unwritten(&self, id: Uuid, of: &schedules::Schedule, error: Option<&Error>) {
+        let Some(error) = error else {
+            self.runs.lock().unwritten.remove(&id);
+            return;
+        };
+        if error.kind != Kind::Stopping && self.runs.lock().unwritten.insert(id) {
+            let words = format!(
+                "schedule of {} waits, for what it does is not written down: {error}",
+                of.words()
+            );
+            self.events.record(Severity::Error, words);
+        }
+    }
+
     /// Takes what a run is for. It is written down before: what is there is known as the rule's, whatever comes between.
     fn take_scheduled(
         &self,
@@ -272,7 +291,7 @@ impl Node {
         open.take_snapshots(&names)?;
         let path =
             |path: &VolumePath| SnapshotPath { volume: path.clone(), snapshot: name.clone() };
-        Ok(of.volumes.values().map(path).collect())
+        Ok(of.named().into_iter().map(path).collect())
     }
 
     /// Deletes what a rule made beyond what it keeps; how many snapshots. What hosts have is kept until they do not.

@@ -33,7 +33,7 @@ pub use pool::{
     PoolImport, PoolLog, PoolPlan, PoolSpace, PoolStatus, Raid, RateLimit, Rebuild, SegmentCounts,
 };
 pub use problem::{Kind, Problem};
-pub use schedule::{NewSchedule, NewScheduleRule, Schedule, ScheduleRule};
+pub use schedule::{NewSchedule, NewScheduleRule, Schedule, ScheduleChange, ScheduleRule};
 pub use scrub::{Scrub, ScrubState};
 pub use snapshot::{ChangedExtent, NewSnapshots, Snapshot, SnapshotChanges};
 pub use spare::Spare;

@@ -46,7 +46,7 @@ mod volumes;
 pub use again::Reopening;
 use due::Sight;
 pub use due::sights;
-pub use held::Snapshot;
+pub use held::{NewNames, Snapshot};
 pub use look::needs;
 use made_of::Progress;
 pub use made_of::{MadeOf, Member};

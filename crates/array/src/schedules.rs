@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::limits::{SCHEDULE_RULES_MAX, SCHEDULE_VOLUMES_MAX, SCHEDULES_MAX};
-use api::v1::NewScheduleRule;
+use api::v1::{NewScheduleRule, ScheduleChange};
 use api::value::{Name, NameTemplate, Period, Refused, VolumePath};
 use serde::{Deserialize, Serialize};
 use stdx::num::u64_of;
@@ -108,7 +108,8 @@ impl Rule {
 
     /// What was made for this run is there already: the daemon ended before that was written down.
     pub fn was_made(&self, due: u64, is_there: impl Fn(&Uuid) -> bool) -> bool {
-        let last = self.made.last().filter(|made| made.due == due);
+        // One that is asked for in the second of another is not the same.
+        let last = self.made.last().filter(|made| made.due == due && due > self.settled);
         last.is_some_and(|made| made.snapshots.iter().any(is_there))
     }
 
@@ -154,6 +155,24 @@ impl Schedule {
     pub fn words(&self) -> String {
         let names: Vec<_> = self.named().iter().map(ToString::to_string).collect();
         names.join(", ")
+    }
+
+    /// As it is with such a change, from `now` on: what a rule made is still its own where its period is there again.
+    ///
+    /// # Errors
+    /// What is wrong with the rules.
+    pub fn changed(&self, change: &ScheduleChange, now: u64) -> Result<Self, Refused> {
+        let template = change.name_template.as_ref().unwrap_or(&self.template);
+        let rule =
+            |(every, rule): (&Period, &Rule)| NewScheduleRule { every: *every, keep: rule.keep };
+        let asked = change.rules.clone().unwrap_or_else(|| self.rules.iter().map(rule).collect());
+        let mut wanted = rules(&asked, self.volumes.len(), template, now)?;
+        for (every, rule) in &mut wanted {
+            if let Some(before) = self.rules.get(every) {
+                *rule = Rule { keep: rule.keep, ..before.clone() };
+            }
+        }
+        Ok(Self { volumes: self.volumes.clone(), template: template.clone(), rules: wanted })
     }
 
     /// Snapshots that it keeps.

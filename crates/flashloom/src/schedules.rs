@@ -1,6 +1,6 @@
 //! Commands about schedules of snapshots, which speak to the running daemon.
 
-use api::v1::{NewSchedule, NewScheduleRule, Schedule};
+use api::v1::{NewSchedule, NewScheduleRule, Schedule, ScheduleChange};
 use comfy_table::Table;
 use control::Client;
 
@@ -17,6 +17,19 @@ pub fn schedule(global: &Global, verb: ScheduleVerb) -> Outcome {
             let new = NewSchedule { volumes, rules: paired(&rules)?, name_template };
             let made = ask(global, async |client| client.create_schedule(&new).await)?;
             print_one(global.output, &made, schedule_table)
+        }
+        ScheduleVerb::Change { of, every, keep, name_template } => {
+            let rules = paired(&RuleArgs { every, keep })?;
+            let change =
+                ScheduleChange { rules: (!rules.is_empty()).then_some(rules), name_template };
+            if change == ScheduleChange::default() {
+                let what = "nothing is to be changed";
+                return Err(Failure::new(Exit::Usage, what)
+                    .help("give the rules that it is to have, or --name-template"));
+            }
+            let changed =
+                ask(global, async |client| client.change_schedule(&of.volume, &change).await)?;
+            print_one(global.output, &changed, schedule_table)
         }
         ScheduleVerb::List { pool } => {
             let all = ask(global, async |client| client.schedules(pool.as_ref()).await)?;

@@ -53,6 +53,19 @@ pub struct NewSchedule {
     pub name_template: Option<NameTemplate>,
 }
 
+/// What is to be changed of a schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleChange {
+    /// In place of all its rules. One with a period that is there already goes on with what it made; what others made stays,
+    /// and is not deleted by any rule any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<Vec<NewScheduleRule>>,
+    /// What the snapshots are called from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_template: Option<NameTemplate>,
+}
+
 /// A rule of a schedule to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -12,7 +12,7 @@ use super::Node;
 use super::schedules::now;
 use super::snapshots::words;
 use crate::jobs::Task;
-use crate::pools::OpenPool;
+use crate::pools::{NewNames, OpenPool};
 use crate::schedules::{self, Due, Made, Rule, Run, written};
 use crate::{Error, Result};
 
@@ -284,7 +284,7 @@ impl Node {
     ) -> Result<Vec<SnapshotPath>> {
         let volumes: BTreeSet<&Name> = of.volumes.values().map(|path| &path.volume).collect();
         let name = free_name(open, of, every, run.at)?;
-        let names: BTreeMap<Name, (Name, Uuid)> =
+        let names: NewNames =
             volumes.into_iter().map(|of| (of.clone(), (name.clone(), Uuid::new_v4()))).collect();
         let made = Made { due: run.due, snapshots: names.values().map(|(_, id)| *id).collect() };
         self.change_rule(id, every, move |rule| rule.made.push(made))?;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use api::v1::{Consent, Kind, Losses, NewSchedule, Schedule, ScheduleRule, Severity};
+use api::v1::{
+    Consent, Kind, Losses, NewSchedule, Schedule, ScheduleChange, ScheduleRule, Severity,
+};
 use api::value::{Name, Period, VolumePath};
 use uuid::Uuid;
 
@@ -141,6 +143,25 @@ impl Node {
         self.schedule(first)
     }
 
+    /// Changes the rules of a schedule, or what its snapshots are called.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid`, `Failed`.
+    pub fn alter_schedule(&self, path: &VolumePath, change: &ScheduleChange) -> Result<Schedule> {
+        let (id, of) = self.schedule_known(path)?;
+        let change = change.clone();
+        self.owner.ask(move |owned| {
+            let mut all = owned.state.schedules.clone();
+            // Deleted meanwhile, it is not there afterwards either.
+            let Some(of) = all.0.get_mut(&id) else { return Ok(()) };
+            *of = of.changed(&change, now())?;
+            all.check()?;
+            owned.keep_changed(move |state| state.schedules = all)
+        })?;
+        self.events.record(Severity::Info, format!("schedule of {} changed", of.words()));
+        self.schedule(path)
+    }
+
     /// Deletes a schedule; the snapshots that it made stay.
     ///
     /// # Errors
@@ -208,7 +229,7 @@ impl Node {
         }
     }
 
-    /// The schedule of a volume by its identity, and whether it cannot run.
+    /// The schedule of a volume, and its identity.
     pub(super) fn schedule_known(&self, path: &VolumePath) -> Result<(Uuid, schedules::Schedule)> {
         let view = self.view();
         view.schedule_of(path).map(|(id, of)| (id, of.clone()))

@@ -168,7 +168,7 @@ impl Node {
 }
 
 /// The pool of snapshots that are to be taken at one instant, and by volume what they are called and known by.
-fn of_one_pool(paths: &[SnapshotPath]) -> Result<(Name, BTreeMap<Name, (Name, Uuid)>)> {
+fn of_one_pool(paths: &[SnapshotPath]) -> Result<(Name, pools::NewNames)> {
     let right = "name a snapshot for each volume: POOL/VOLUME@NAME, all of one pool";
     let invalid = |what: String| Error::new(Kind::Invalid, what).help(right);
     let first = paths.first().ok_or_else(|| invalid("no snapshot is named".to_owned()))?;

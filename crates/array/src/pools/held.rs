@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::value::Name;
 use engine::{Pool, Volume};
+use uuid::Uuid;
 
 /// A snapshot of a volume.
 #[derive(Clone, Debug)]
@@ -16,6 +17,9 @@ pub struct Snapshot {
     /// What it is read by.
     pub volume: Volume,
 }
+
+/// By volume, what a new snapshot of it is called, and known by.
+pub type NewNames = BTreeMap<Name, (Name, Uuid)>;
 
 /// A volume and its snapshots, the oldest first.
 #[derive(Debug)]

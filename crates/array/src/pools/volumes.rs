@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::clones::Names;
 use super::held::{Held, Snapshot};
+use super::held::{Held, NewNames, Snapshot};
 use super::open::OpenPool;
 use crate::{Error, Result};
 
@@ -153,7 +154,7 @@ impl OpenPool {
     ///
     /// # Errors
     /// `NotFound`, `Conflict` for a name that is taken, `Limit` when there are too many, `Failed`.
-    pub fn take_snapshots(&self, names: &BTreeMap<Name, (Name, Uuid)>) -> Result<()> {
+    pub fn take_snapshots(&self, names: &NewNames) -> Result<()> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let created = since.map_or(0, |since| since.as_secs());
         let spec = |(volume, (name, id)): (&Name, &(Name, Uuid))| SnapshotSpec {

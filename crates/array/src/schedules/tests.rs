@@ -169,6 +169,26 @@ fn all_schedules_together_keep_a_bounded_number() {
 }
 
 #[test]
+fn a_changed_rule_goes_on_with_what_it_made() {
+    let volumes = BTreeMap::from([(Uuid::nil(), "fast/db".parse().unwrap())]);
+    let template = NameTemplate::default();
+    let rules = rules(&asked(&[("1h", 5), ("1d", 5)]), 1, &template, DAY).unwrap();
+    let mut of = Schedule { volumes, template, rules };
+    let made = vec![Made { due: DAY, snapshots: vec![Uuid::from_u128(7)] }];
+    of.rules.get_mut(&every("1h")).unwrap().made = made.clone();
+    let change =
+        |rules: &[(&str, u32)]| ScheduleChange { rules: Some(asked(rules)), name_template: None };
+    let changed = of.changed(&change(&[("1h", 2), ("1w", 1)]), DAY + 90 * HOUR).unwrap();
+    let hourly = &changed.rules[&every("1h")];
+    assert_eq!((hourly.keep, hourly.settled, &hourly.made), (2, DAY, &made));
+    assert_eq!(changed.rules.len(), 2);
+    assert!(changed.rules[&every("1w")].settled > DAY - 7 * 24 * HOUR);
+    assert_eq!(of.changed(&ScheduleChange::default(), DAY).unwrap(), of);
+    let alike = ScheduleChange { rules: None, name_template: Some("a-{time}".parse().unwrap()) };
+    assert!(of.changed(&alike, DAY).unwrap_err().wrong.contains("alike"));
+}
+
+#[test]
 fn times_are_written_as_names_may_have_them() {
     assert_eq!(written(1_795_903_200), "20261128T220000Z");
     assert_eq!(written(0), "19700101T000000Z");

@@ -1,11 +1,11 @@
 //! Requests about schedules of snapshots.
 
-use api::v1::{Consent, Losses, NewSchedule, Schedule};
+use api::v1::{Consent, Losses, NewSchedule, Schedule, ScheduleChange};
 use api::value::{Name, Period, VolumePath};
 use hyper::Method;
 
 use super::pools::volume;
-use super::{Client, Result};
+use super::{Client, Result, json};
 
 impl Client {
     /// All schedules, or those of a pool.
@@ -41,6 +41,18 @@ impl Client {
         let every = every.map_or_else(String::new, |every| format!("?every={every}"));
         let path = volume(path, &format!("/schedule/run{every}"));
         self.request(Method::POST, &path, Vec::new()).await
+    }
+
+    /// Changes a schedule.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn change_schedule(
+        &self,
+        path: &VolumePath,
+        change: &ScheduleChange,
+    ) -> Result<Schedule> {
+        self.request(Method::PATCH, &volume(path, "/schedule"), json(change)?).await
     }
 
     /// Deletes the schedule of a volume; the snapshots that it made stay.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::v1::{Consent, Losses, NewSchedule, Problem, Schedule};
+use api::v1::{Consent, Losses, NewSchedule, Problem, Schedule, ScheduleChange};
 use api::value::Name;
 use array::node::Node;
 use axum::Json;
@@ -21,7 +21,7 @@ use crate::extract::{Answer, Document, Path, Query, blocking};
 pub fn api() -> OpenApiRouter<Arc<Node>> {
     OpenApiRouter::new()
         .routes(routes!(list_schedules, create_schedule))
-        .routes(routes!(show_schedule, delete_schedule))
+        .routes(routes!(show_schedule, change_schedule, delete_schedule))
         .routes(routes!(run_schedule))
 }
 
@@ -64,6 +64,21 @@ async fn show_schedule(
 ) -> Answer<Json<Schedule>> {
     let path = volume_part(&pool, &volume)?;
     blocking(move || node.schedule(&path)).await.map(Json)
+}
+
+/// Changes the rules of the schedule that a volume has, or what its snapshots are called.
+#[utoipa::path(
+    patch, path = "/v1/pools/{pool}/volumes/{volume}/schedule", tag = "schedule",
+    params(("pool" = Name, Path), ("volume" = Name, Path)), request_body = ScheduleChange,
+    responses((status = 200, body = Schedule), (status = "4XX", body = Problem))
+)]
+async fn change_schedule(
+    State(node): Shared,
+    Path((pool, volume)): Path<(String, String)>,
+    Document(change): Document<ScheduleChange>,
+) -> Answer<Json<Schedule>> {
+    let path = volume_part(&pool, &volume)?;
+    blocking(move || node.alter_schedule(&path, &change)).await.map(Json)
 }
 
 /// Deletes the schedule that a volume has, of all its volumes. The snapshots that it made stay.

@@ -47,6 +47,27 @@ and not while hosts have it mapped.")]
         #[arg(long, value_name = "TEMPLATE", value_parser = value::<NameTemplate>)]
         name_template: Option<NameTemplate>,
     },
+    /// Give a schedule other rules, or have its snapshots called otherwise.
+    #[command(after_long_help = "\
+Examples:
+  flashloom schedule change fast/db --every 1h --keep 48 --every 1d --keep 30
+  flashloom schedule change fast/db --name-template auto-{every}-{time}
+
+The rules are those that it has then, in place of all it had. One with a period that it had before goes on with what it
+made: what is beyond a lower --keep goes with its next run. What the others made stays.")]
+    Change {
+        #[command(flatten)]
+        of: OfScheduled,
+        /// Run at the multiples of this, in UTC. Once for each rule.
+        #[arg(long, value_name = "PERIOD", value_parser = value::<Period>)]
+        every: Vec<Period>,
+        /// Keep the snapshots of so many runs of that rule.
+        #[arg(long, value_name = "COUNT")]
+        keep: Vec<u32>,
+        /// What the snapshots are called: {time} is when, {every} the rule's period.
+        #[arg(long, value_name = "TEMPLATE", value_parser = value::<NameTemplate>)]
+        name_template: Option<NameTemplate>,
+    },
     /// Print the schedules, and how they fare.
     #[command(after_long_help = "\
 Examples:

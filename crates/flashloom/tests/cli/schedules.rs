@@ -39,6 +39,38 @@ fn what_cannot_be_is_refused(dir: &Path) {
     assert_eq!(json(dir, "schedule list"), Value::Array(Vec::new()));
 }
 
+/// Of a schedule of `fast/base` and `fast/log`, every hour, that has kept two runs.
+fn a_schedule_is_changed(dir: &Path) {
+    // With fewer to keep, those that are beyond go with the next run; what is called otherwise is known all the same.
+    let (_, said) = failure(dir, "schedule change fast/log");
+    assert!(said.contains("nothing is to be changed"), "{said}");
+    let asked = "--every 1h --keep 1 --every 1d --keep 3 --name-template auto-{every}-{time}";
+    let changed = json(dir, &format!("schedule change fast/log {asked}"));
+    assert_eq!(
+        (&changed["rules"][0]["keep"], &changed["rules"][0]["kept"]),
+        (&1.into(), &2.into())
+    );
+    json(dir, "schedule run fast/base --every 1h");
+    let of_log = names(dir, "fast/log");
+    assert!(of_log.len() == 1 && of_log[0].starts_with("fast/log@auto-1h-20"), "{of_log:?}");
+}
+
+/// Of one that keeps one run every hour, and a snapshot made by hand.
+fn a_schedule_is_deleted_or_goes_with_its_volume(dir: &Path) {
+    assert!(run(dir, "schedule delete fast/log").status.success());
+    until_event(dir, "the snapshots that it made stay");
+    let (_, said) = failure(dir, "schedule show fast/base");
+    assert!(said.contains("fast/base has no schedule"), "{said}");
+    assert_eq!(names(dir, "fast/base").len(), 2);
+
+    // A volume that is deleted takes its schedule with it.
+    json(dir, "volume create fast/brief --size 4MiB");
+    json(dir, "schedule create fast/brief --every 1w --keep 1");
+    run(dir, "volume delete fast/brief --yes");
+    until_event(dir, "schedule of fast/brief dropped with its volume");
+    assert_eq!(json(dir, "schedule list"), Value::Array(Vec::new()));
+}
+
 #[test]
 fn snapshots_are_taken_and_deleted_as_a_schedule_says() {
     let dir = tempfile::tempdir().unwrap();
@@ -90,6 +122,7 @@ fn snapshots_are_taken_and_deleted_as_a_schedule_says() {
     let of_base = names(dir, "fast/base");
     assert!(of_base.len() == 3 && !of_base.contains(&format!("fast/base@{first}")), "{of_base:?}");
     assert_eq!(of_base[0], "fast/base@1h-20200101T000000Z");
+    a_schedule_is_changed(dir);
     let scraped = scrape(dir);
     let of = "{pool=\"fast\",volume=\"base\",every=\"1h\"}";
     assert!(
@@ -101,17 +134,6 @@ fn snapshots_are_taken_and_deleted_as_a_schedule_says() {
             .contains("flashloom_schedule_age_seconds{pool=\"fast\",volume=\"base\",every=\"1d\"}")
     );
 
-    assert!(run(dir, "schedule delete fast/log").status.success());
-    until_event(dir, "the snapshots that it made stay");
-    let (_, said) = failure(dir, "schedule show fast/base");
-    assert!(said.contains("fast/base has no schedule"), "{said}");
-    assert_eq!(names(dir, "fast/base").len(), 3);
-
-    // A volume that is deleted takes its schedule with it.
-    json(dir, "volume create fast/brief --size 4MiB");
-    json(dir, "schedule create fast/brief --every 1w --keep 1");
-    run(dir, "volume delete fast/brief --yes");
-    until_event(dir, "schedule of fast/brief dropped with its volume");
-    assert_eq!(json(dir, "schedule list"), Value::Array(Vec::new()));
+    a_schedule_is_deleted_or_goes_with_its_volume(dir);
     drop(daemon);
 }

@@ -9,7 +9,6 @@ use engine::{Changes, SnapshotSpec, Volume, VolumeSpec};
 use uuid::Uuid;
 
 use super::clones::Names;
-use super::held::{Held, Snapshot};
 use super::held::{Held, NewNames, Snapshot};
 use super::open::OpenPool;
 use crate::{Error, Result};

@@ -28,6 +28,11 @@ pub const SNAPSHOTS_AT_ONCE: usize = 800;
 /// Clones of clones, one made of a snapshot of the other: so many views a read may have to ask.
 pub const CLONES_DEEP_MAX: usize = 64;
 
+/// Blocks of clones of which a shard knows, part by part, which ancestor has them, and so many parts: 4 GiB of them, in
+/// little more than a MiB.
+pub(crate) const OWNERS_BLOCKS: u64 = 256;
+pub(crate) const OWNERS_KEPT: usize = 4096;
+
 /// Objects of one pool at most, where its drives are large enough: volumes, snapshots, clones and groups.
 pub const OBJECTS_MAX: usize = 1 << 17;
 

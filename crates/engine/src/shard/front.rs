@@ -5,6 +5,7 @@ mod bytes;
 mod changes;
 mod clone;
 mod copy;
+mod owners;
 mod plan;
 mod read;
 mod snapshot;
@@ -24,6 +25,7 @@ use super::search::SpaceSearch;
 use crate::partial::Locks;
 pub use changes::{Change, Compared, Looked};
 pub use copy::CopyRange;
+use owners::Owners;
 pub use plan::Plan;
 pub use write::Writing;
 
@@ -43,6 +45,8 @@ pub struct Front {
     /// Blocks that hosts wrote, since the shard was opened.
     written: Cell<u64>,
     carry: Rc<Carrying>,
+    /// Which ancestors of clones have what was read.
+    owners: Owners,
 }
 
 impl Front {
@@ -66,6 +70,7 @@ impl Front {
             spare_plans: RefCell::default(),
             written: Cell::new(0),
             carry,
+            owners: Owners::default(),
         }
     }
 

@@ -12,50 +12,88 @@ use super::plan::{Piece, Place, Plan};
 use crate::address::{BLOCK, Key};
 use crate::error::Result;
 use crate::limits::{CONTENTS_BLOCKS, CONTENTS_TURNS};
-use crate::map::{Contents, Extents};
+use crate::map::{Contents, Extent, Extents};
 use crate::volume::state::{Ancestor, State};
 
 impl Front {
     /// Finds out where the ancestors have what a plan has nothing of, as far as nothing has to be waited for.
     pub(super) fn inherit_known(&self, plan: &mut Plan) {
         let Some(ancestors) = plan.ancestors.clone() else { return };
-        let mut is_changed = false;
-        for (n, ancestor) in ancestors.iter().enumerate() {
+        let asks = self.skip_to_owners(plan, &ancestors);
+        for (n, Ancestor { view, sees }) in ancestors.iter().copied().enumerate().filter(|_| asks) {
             let mut before = plan.pieces.len();
-            if !self.carry.has(ancestor.view, ancestor.sees) {
-                break;
-            }
             while let Some(Piece { at, count, .. }) = plan.inherited(n, &mut before) {
+                if !self.carry.has(view, sees) {
+                    plan.push(at, count, Place::Inherited { from: n });
+                    continue;
+                }
                 let (first, extents) = (plan.first.block + u64::from(at), &mut plan.extents);
-                let Ancestor { view, sees } = *ancestor;
                 let known = self.base.map.lookup_known_as_of(view, sees, first, count, extents);
-                plan.learn(at, n + 1);
+                self.learn_inherited(plan, &ancestors, at, n);
                 if known < count {
                     plan.push(at + known, count - known, Place::Inherited { from: n });
                 }
-                is_changed = true;
             }
         }
-        if is_changed {
-            plan.pieces.sort_unstable_by_key(|piece| piece.at);
-        }
+        plan.pieces.sort_unstable_by_key(|piece| piece.at);
     }
 
     /// As [`inherit_known`](Self::inherit_known), reading pages of the map, but for what waits for the log to be carried.
     pub(super) async fn inherit(&self, plan: &mut Plan) -> Result<()> {
         let Some(ancestors) = plan.ancestors.clone() else { return Ok(()) };
+        if !self.skip_to_owners(plan, &ancestors) {
+            return Ok(());
+        }
         for (n, Ancestor { view, sees }) in ancestors.iter().copied().enumerate() {
-            if !self.carry.has(view, sees) {
-                break;
-            }
             let mut before = plan.pieces.len();
             while let Some(Piece { at, count, .. }) = plan.inherited(n, &mut before) {
+                if !self.carry.has(view, sees) {
+                    plan.push(at, count, Place::Inherited { from: n });
+                    continue;
+                }
                 let (first, extents) = (plan.first.block + u64::from(at), &mut plan.extents);
                 self.base.map.lookup_as_of(view, sees, first, count, extents).await?;
-                plan.learn(at, n + 1);
+                self.learn_inherited(plan, &ancestors, at, n);
             }
         }
         Ok(())
+    }
+
+    /// Passes by the ancestors that are known to have nothing of what a plan is to ask them. Tells whether it is to ask any.
+    fn skip_to_owners(&self, plan: &mut Plan, ancestors: &[Ancestor]) -> bool {
+        let Some(first) = ancestors.first() else { return false };
+        let mut before = plan.pieces.len();
+        while let Some(Piece { at, count, .. }) = plan.inherited(0, &mut before) {
+            let (mut at, end) = (at, at + count);
+            while at < end {
+                let blocks = plan.first.block + u64::from(at)..plan.first.block + u64::from(end);
+                let (owner, run) = self.owners.of(first, blocks);
+                plan.push(
+                    at,
+                    run,
+                    match owner {
+                        Some(owner) if owner >= ancestors.len() => Place::Hole,
+                        owner => Place::Inherited { from: owner.unwrap_or(0) },
+                    },
+                );
+                at += run;
+            }
+        }
+        plan.pieces.iter().any(|piece| matches!(piece.place, Place::Inherited { .. }))
+    }
+
+    /// Takes what ancestor number `n` has of blocks from number `at` of the read on.
+    fn learn_inherited(&self, plan: &mut Plan, ancestors: &[Ancestor], at: u32, n: usize) {
+        let last = n + 1 == ancestors.len();
+        for Extent { first, count, contents } in plan.extents.iter() {
+            let owner = match contents {
+                Contents::Absent if last => ancestors.len(),
+                Contents::Absent => continue,
+                Contents::Stored { .. } | Contents::Hole | Contents::Lost => n,
+            };
+            self.owners.note(&ancestors[0], first..first + u64::from(count), owner);
+        }
+        plan.learn(at, n + 1);
     }
 
     /// Reads whole blocks that neither their view has nor its ancestors before this one, once the map has all of these. Not

@@ -44,6 +44,12 @@ impl Bench {
             let versions = self.contents.get(&(view, block))?;
             match (has(versions, seen), before) {
                 (Some(since), before) => before.is_none_or(|n| since > n).then_some((block, true)),
+                // A clone's holes are told also where it had nothing: its parent had, perhaps.
+                (None, Some(before)) if view == CLONE => {
+                    let as_of = |n| versions.range(..=n).next_back().map(|(_, has)| *has);
+                    let is_given_back = as_of(seen).is_some() && as_of(before) != Some(Has::Hole);
+                    is_given_back.then_some((block, false))
+                }
                 (None, before) => has(versions, before?).map(|_| (block, false)),
             }
         });

@@ -1,4 +1,4 @@
-//! Which ancestor of a clone has a block: kept for some megabytes of what was read last, so that reads do not pass by all
+//! Which ancestor of a clone has a block: kept for what was read last, 4 GiB of it at most, so that reads do not pass by all
 //! that have nothing of it.
 //!
 //! What an ancestor has as of a version never changes, wherever it is moved: what was found once stays true. Clones of one

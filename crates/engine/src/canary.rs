@@ -164,6 +164,8 @@ pub enum Step {
     CloneHoles,
     /// What a clone sees of its parent stays when the snapshot goes that it was made of.
     CloneHolds,
+    /// What was acknowledged before a volume is rolled back is in the snapshot that is kept of it.
+    RollbackWriters,
     /// An opened log goes on with the versions of volumes that have snapshots.
     OpeningVersions,
     /// What only a snapshot sees is moved before its place is given back.
@@ -175,7 +177,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 54] = [
+    pub const ALL: [Self; 55] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -226,6 +228,7 @@ impl Step {
         Self::SnapshotCarries,
         Self::CloneHoles,
         Self::CloneHolds,
+        Self::RollbackWriters,
         Self::OpeningVersions,
         Self::ReclaimLooksBack,
         Self::SweepKeepsOld,

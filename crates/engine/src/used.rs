@@ -9,7 +9,7 @@ use reactor::cross_core::Lock;
 
 use crate::address::{Version, View};
 use crate::map::{Period, Tally};
-use crate::volume::state::{Occupied, State};
+use crate::volume::state::{Ancestor, Occupied, State};
 
 /// The versions that snapshots of each view see, in order.
 pub type Seen = BTreeMap<View, Vec<Version>>;
@@ -77,7 +77,8 @@ impl OfSnapshots {
 
     fn of_snapshot(&self, sees: Version) -> Option<Occupied> {
         let nth = self.seen.binary_search(&sees).ok()?;
-        Some(Occupied { referenced: self.sees[nth], unique: self.unique[nth], held: 0 })
+        let (referenced, unique) = (self.sees[nth], self.unique[nth]);
+        Some(Occupied { referenced, unique, ..Occupied::default() })
     }
 }
 
@@ -103,9 +104,9 @@ impl Counts {
         let referenced = self.newest.get(&view).copied().unwrap_or(0);
         match self.older(view) {
             Some(OfSnapshots { unique_of_hosts, held, .. }) => {
-                Occupied { referenced, unique: *unique_of_hosts, held: *held }
+                Occupied { referenced, unique: *unique_of_hosts, held: *held, inherited: 0 }
             }
-            None => Occupied { referenced, unique: referenced, held: 0 },
+            None => Occupied { referenced, unique: referenced, held: 0, inherited: 0 },
         }
     }
 
@@ -115,10 +116,21 @@ impl Counts {
     }
 
     fn of(&self, state: &State) -> Option<Occupied> {
-        match state.sees {
-            None => Some(self.of_volume(state.view)),
-            Some(sees) => self.of_snapshot(state.view, sees),
-        }
+        let Some(sees) = state.sees else {
+            let own = self.of_volume(state.view);
+            // Of an ancestor that came since the count nothing is known yet.
+            let of_ancestor = |of: &Ancestor| self.of_snapshot(of.view, of.sees);
+            let ancestors = state.ancestors.as_deref().unwrap_or_default();
+            let sees = |of: &Ancestor| of_ancestor(of).map_or(0, |of| of.referenced);
+            let inherited = ancestors.iter().map(sees).sum();
+            // What it had before it was rolled back is held by its snapshots, but for what it has of it.
+            let is_former = |of: &&Ancestor| state.lineage.former.contains(&of.view);
+            let seen: u64 = ancestors.iter().filter(is_former).map(sees).sum();
+            let former = state.lineage.former.iter().map(|view| self.of_volume(*view).held);
+            let held = own.held + former.sum::<u64>().saturating_sub(seen);
+            return Some(Occupied { held, inherited, ..own });
+        };
+        self.of_snapshot(state.view, sees)
     }
 }
 
@@ -312,7 +324,7 @@ mod tests {
         }
         counts.sum_up();
         let occupied = |sees| counts.of_snapshot(view, version(sees));
-        let told = |referenced, unique, held| Occupied { referenced, unique, held };
+        let told = |referenced, unique, held| Occupied { referenced, unique, held, inherited: 0 };
         assert_eq!(occupied(2), Some(told(1_010_001, 10_000, 0)));
         assert_eq!(occupied(5), Some(told(1_101_001, 100_000, 0)));
         assert_eq!(occupied(9), Some(told(10_001_001, 10_000_000, 0)));

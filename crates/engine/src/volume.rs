@@ -102,10 +102,17 @@ impl Volume {
         self.state.held()
     }
 
+    /// Bytes that it began with, as a clone or where it was rolled back, and keeps, whether they were overwritten or given
+    /// back since or not: at least what hosts see of them. As of the same count as what is used, which has none of these.
+    #[must_use]
+    pub fn inherited(&self) -> Option<u64> {
+        self.state.inherited()
+    }
+
     /// Where it came from, if it is a clone.
     #[must_use]
     pub fn origin(&self) -> Option<Origin> {
-        self.state.origin
+        self.state.lineage.origin
     }
 
     /// The logical block hosts see, in bytes: 512 or 4096.

@@ -52,7 +52,7 @@ fn version_of(epoch: u64) -> Option<Version> {
 pub struct Object {
     pub view: View,
     pub kind: Kind,
-    /// Its own among all, but for snapshots: among those of its parent.
+    /// Its own among all, but for snapshots: among those of its volume.
     pub name: Arc<str>,
     /// What identifies it for ever.
     pub id: [u8; 16],
@@ -74,6 +74,9 @@ pub struct Object {
     pub group: Option<View>,
     /// Its blocks go over the shards by this number: its own, or its parent's.
     pub placement: u32,
+    /// The view that its volume had first: its own, but where the volume was rolled back since. A volume's snapshots are
+    /// those of all its views, of which one is not deleted.
+    pub first_view: View,
     /// How many snapshots were taken of it so far: the [version](Object::version) of what is written to it now.
     pub epoch: u64,
     /// When it was made, in seconds since 1970; 0 where nobody said so.
@@ -97,6 +100,7 @@ impl Object {
             parent_epoch: 0,
             group: None,
             placement: view.get(),
+            first_view: view,
             epoch: 0,
             created: 0,
         }
@@ -142,17 +146,20 @@ impl Object {
         if [self.epoch, self.parent_epoch].iter().any(|epoch| version_of(*epoch).is_none()) {
             return Err(Bad::Field("epoch"));
         }
+        let has_volume = matches!(self.kind, Kind::Volume | Kind::Clone);
+        let was_other = self.first_view != self.view;
+        if self.first_view.get() == 0 || self.first_view > self.view || was_other && !has_volume {
+            return Err(Bad::Field("first view"));
+        }
         if self.placement == 0 || self.placement > self.view.get() {
             return Err(Bad::Field("placement"));
         }
         Ok(())
     }
 
-    /// What nothing else may have: its name, and among which ones. What was deleted has none: it may be there for long
-    /// yet, for its clones.
-    fn named(&self) -> Option<(Option<View>, Arc<str>)> {
-        let scope = self.parent.filter(|_| self.kind == Kind::Snapshot);
-        (!self.deleted).then(|| (scope, Arc::clone(&self.name)))
+    /// It is what its volume is since that was rolled back.
+    fn was_rolled_back(&self) -> bool {
+        !self.deleted && self.first_view != self.view
     }
 
     /// What has to be there for as long as it is.
@@ -186,6 +193,9 @@ pub struct Edit {
     pub records: Vec<Record>,
 }
 
+/// A name, and the volume among whose snapshots it is one, by its first view.
+type Named = (Option<View>, Arc<str>);
+
 /// All objects of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Catalog {
@@ -194,7 +204,9 @@ pub struct Catalog {
     next_view: u32,
     objects: BTreeMap<View, Object>,
     /// By what they are names among.
-    names: BTreeMap<(Option<View>, Arc<str>), View>,
+    names: BTreeMap<Named, View>,
+    /// The views of volumes that were rolled back, by the first that each had.
+    rolled_back: BTreeMap<View, View>,
     /// How many objects name this one as their parent or group.
     needed: BTreeMap<View, u32>,
 }
@@ -206,6 +218,7 @@ impl Default for Catalog {
             next_view: 1,
             objects: BTreeMap::new(),
             names: BTreeMap::new(),
+            rolled_back: BTreeMap::new(),
             needed: BTreeMap::new(),
         }
     }
@@ -247,14 +260,37 @@ impl Catalog {
     /// The snapshot of this name of a volume or clone.
     #[must_use]
     pub fn find_snapshot(&self, of: View, name: &str) -> Option<&Object> {
-        self.get(*self.names.get(&(Some(of), name.into()))?)
+        let first = self.get(of)?.first_view;
+        self.get(*self.names.get(&(Some(first), name.into()))?)
     }
 
     /// The snapshots of a volume or clone, by their names.
     pub fn snapshots_of(&self, view: View) -> impl Iterator<Item = &Object> {
-        let from = (Some(view), Arc::from(""));
-        let of_view = self.names.range(from..).take_while(move |((of, _), _)| *of == Some(view));
-        of_view.filter_map(|(_, view)| self.get(*view))
+        let first = Some(self.get(view).map_or(view, |of| of.first_view));
+        let from = (first, Arc::from(""));
+        let of_volume = self.names.range(from..).take_while(move |((of, _), _)| *of == first);
+        of_volume.filter_map(|(_, view)| self.get(*view))
+    }
+
+    /// The volume or clone that a snapshot is of, whichever of its views it was taken of.
+    #[must_use]
+    pub fn volume_of(&self, snapshot: &Object) -> Option<&Object> {
+        let first = self.get(snapshot.parent?)?.first_view;
+        self.current(first)
+    }
+
+    /// The view that hosts have of a volume now, by the first that it had.
+    fn current(&self, first: View) -> Option<&Object> {
+        let view = self.rolled_back.get(&first).copied().unwrap_or(first);
+        self.get(view).filter(|object| !object.deleted)
+    }
+
+    /// What nothing else may have: its name, and among which ones. What was deleted has none: it may be there for long
+    /// yet, for its clones, or its snapshots where it was rolled back.
+    fn named(&self, object: &Object) -> Option<Named> {
+        let of_snapshot = object.parent.filter(|_| object.kind == Kind::Snapshot);
+        let scope = of_snapshot.map(|of| self.get(of).map_or(of, |of| of.first_view));
+        (!object.deleted).then(|| (scope, Arc::clone(&object.name)))
     }
 
     /// How many snapshots and clones were made from this one, or how many are of this group.
@@ -325,7 +361,10 @@ impl Catalog {
     fn replace(&mut self, view: View, object: Option<Object>) -> Option<Object> {
         let before = self.objects.remove(&view);
         if let Some(before) = &before {
-            before.named().and_then(|name| self.names.remove(&name));
+            self.named(before).and_then(|name| self.names.remove(&name));
+            if before.was_rolled_back() {
+                self.rolled_back.remove(&before.first_view);
+            }
             for needed in before.needs() {
                 if let Some(count) = self.needed.get_mut(&needed) {
                     *count -= 1;
@@ -336,7 +375,10 @@ impl Catalog {
             }
         }
         if let Some(object) = object {
-            object.named().and_then(|name| self.names.insert(name, view));
+            self.named(&object).and_then(|name| self.names.insert(name, view));
+            if object.was_rolled_back() {
+                self.rolled_back.insert(object.first_view, view);
+            }
             for needed in object.needs() {
                 *self.needed.entry(needed).or_default() += 1;
             }
@@ -364,8 +406,12 @@ impl Catalog {
         }
         object.check()?;
         let is_taken = |name| self.names.get(&name).is_some_and(|view| *view != object.view);
-        if object.named().is_some_and(is_taken) {
+        if self.named(object).is_some_and(is_taken) {
             return Err(Bad::Field("name"));
+        }
+        let current = self.current(object.first_view);
+        if !object.deleted && current.is_some_and(|current| current.view != object.view) {
+            return Err(Bad::Field("first view"));
         }
         if let Some(parent) = object.parent {
             let parent = self.get(parent).ok_or(Bad::Field("parent"))?;
@@ -394,6 +440,7 @@ impl Catalog {
         let is_group = |of: &Object| of.kind == Kind::Group;
         match before {
             Some(before) if before.placement != object.placement => Err(Bad::Field("placement")),
+            Some(before) if before.first_view != object.first_view => Err(Bad::Field("first view")),
             Some(before) if before.epoch > object.epoch => Err(Bad::Field("epoch")),
             Some(before) if is_group(before) != is_group(object) => {
                 Err(Bad::Field("kind of an object"))

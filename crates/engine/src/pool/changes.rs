@@ -11,7 +11,7 @@ use super::volumes::invalid;
 use crate::error::Result;
 use crate::limits::{CHANGES_EXTENTS, CHANGES_MOST, CHANGES_ROUNDS};
 use crate::shard::{Change, Compared, Looked, Shard};
-use crate::volume::state::BLOCK_BYTES;
+use crate::volume::state::{Ancestor, BLOCK_BYTES, State};
 
 /// What changed between two snapshots, as far as it was looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,6 +98,22 @@ impl Gathered {
     }
 }
 
+/// What is compared; `None` where the older one is not older.
+fn compared(newer: &State, older: Option<&State>) -> Option<Compared> {
+    let (view, sees) = (newer.view, newer.sees.unwrap_or_default());
+    let ancestors = newer.ancestors.clone();
+    let compared = Compared { view, before: None, sees, ancestors, elsewhere: None };
+    let Some(older) = older else { return Some(compared) };
+    let (before, end) = (older.sees.unwrap_or_default(), older.bytes() / BLOCK_BYTES);
+    if older.view == view {
+        return (before < sees).then_some(Compared { before: Some((before, end)), ..compared });
+    }
+    let own = Ancestor { view: older.view, sees: before };
+    let all = std::iter::once(&own).chain(older.ancestors.iter().flat_map(|all| all.iter()));
+    let elsewhere = Some((all.copied().collect(), end));
+    (older.view < view).then_some(Compared { elsewhere, ..compared })
+}
+
 impl Pool {
     /// What was written to a volume, or given back, between two of its snapshots, of which `from` is the older: whoever
     /// has its contents has those of `to` by reading these extents there. Without `from`, all that has data in `to`.
@@ -106,6 +122,8 @@ impl Pool {
     /// What was given back is told where `from` had data. Where `to` is larger, what is beyond `from` is told where it has
     /// data; where it is smaller, what is beyond it is not. What was lost is told where it was written since: reading it
     /// fails.
+    ///
+    /// Where the volume was rolled back in between, all that `to` has data of is told, whether it changed or not.
     ///
     /// It is looked for from the block on that has the byte `start`, and at most so many extents are told (at least 1, at
     /// most 65,536). A call looks through a bounded part of the volume: there may be few extents, or none, and more
@@ -125,21 +143,14 @@ impl Pool {
     ) -> Result<Changes> {
         let newer = self.snapshot(volume, to)?;
         let older = from.map(|from| self.snapshot(volume, from)).transpose()?;
-        let compared = {
-            let sees = newer.state.sees.unwrap_or_default();
-            let of = |older: &crate::Volume| {
-                (older.state.sees.unwrap_or_default(), older.len() / BLOCK_BYTES)
-            };
-            let (view, ancestors) = (newer.state.view, newer.state.ancestors.clone());
-            Compared { view, before: older.as_ref().map(of), sees, ancestors }
-        };
-        if compared.before.is_some_and(|(before, _)| before >= compared.sees) {
+        let compared = compared(&newer.state, older.as_ref().map(|older| &*older.state));
+        let Some(compared) = compared else {
             let what = "changes are told from a snapshot to one that was taken later";
             let from = from.unwrap_or_default();
             return Err(invalid(format!(
                 "{what}: {volume}@{from} is not older than {volume}@{to}"
             )));
-        }
+        };
         let changes = self.gather_changes(compared, start, newer.len(), most).await?;
         // What a snapshot saw is given up once that is deleted: nothing that was found is told then.
         for snapshot in older.iter().chain([&newer]) {

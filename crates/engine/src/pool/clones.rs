@@ -11,7 +11,7 @@ use crate::format::catalog::{self, Catalog, Edit, Object, Record};
 use crate::limits::CLONES_DEEP_MAX;
 use crate::shard::Shard;
 use crate::volume::Volume;
-use crate::volume::state::{Occupied, Origin};
+use crate::volume::state::{Lineage, Occupied, Origin};
 
 /// A clone to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl CloneSpec {
         let clone = Object {
             kind: catalog::Kind::Clone,
             // Not the snapshot: that can be deleted.
-            parent: Some(volume.view),
+            parent: snapshot.parent,
             parent_epoch: snapshot.parent_epoch,
             placement: volume.placement,
             ..Object::volume(view, &self.name, self.id, bytes, snapshot.block_size)
@@ -64,6 +64,24 @@ impl Pool {
         if from < to { self.drop_blocks(clone.view, from, to).await } else { Ok(()) }
     }
 
+    /// Whoever begins with what a snapshot sees waits for nothing from then on.
+    ///
+    /// # Errors
+    /// `Full` where clones of clones are too deep, `Busy` while nothing leaves the log.
+    pub(super) async fn carry_for_clone(&self, of: &Volume) -> Result<()> {
+        let deep = of.state.ancestors.as_ref().map_or(0, |all| all.len());
+        if deep >= CLONES_DEEP_MAX {
+            let what = format!("clones of clones are at most {CLONES_DEEP_MAX} deep");
+            return Err(Error::new(Kind::Full, what));
+        }
+        let state = Arc::clone(&of.state);
+        let carry = move |shard: Rc<Shard>| {
+            let state = Arc::clone(&state);
+            async move { shard.front.carry_inherited(&state).await }
+        };
+        self.each(carry).await.map(drop)
+    }
+
     /// Makes a volume that begins with what a snapshot sees. Copies nothing. It is a volume as others are: what it began
     /// with stays, also when the snapshot is deleted, or its volume.
     ///
@@ -74,18 +92,7 @@ impl Pool {
     pub async fn clone_volume(&self, spec: CloneSpec) -> Result<Volume> {
         let _turn = self.turn().await?;
         let of = self.snapshot(&spec.volume, &spec.snapshot)?;
-        let deep = of.state.ancestors.as_ref().map_or(0, |all| all.len());
-        if deep >= CLONES_DEEP_MAX {
-            let what = format!("clones of clones are at most {CLONES_DEEP_MAX} deep");
-            return Err(Error::new(Kind::Full, what));
-        }
-        // From then on its readers wait for nothing.
-        let state = Arc::clone(&of.state);
-        let carry = move |shard: Rc<Shard>| {
-            let state = Arc::clone(&state);
-            async move { shard.front.carry_inherited(&state).await }
-        };
-        self.each(carry).await?;
+        self.carry_for_clone(&of).await?;
         let common = &self.0.common;
         let most = common.superblock.objects_max();
         let add = |catalog: &Catalog| spec.edit(catalog, most);
@@ -99,7 +106,7 @@ impl Pool {
             common.snapshots.remove_clone(clone.view);
             return Err(error);
         }
-        let state = self.adopt_volume(&clone, Some(origin));
+        let state = self.adopt_volume(&clone, Lineage { origin: Some(origin), former: Vec::new() });
         state.set_occupied(Occupied::default());
         common.used.note_change();
         self.count_snapshots();

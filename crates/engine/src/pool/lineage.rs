@@ -4,37 +4,55 @@ use std::collections::BTreeMap;
 
 use crate::address::View;
 use crate::format::catalog::{self, Catalog, Object};
-use crate::volume::state::Origin;
+use crate::volume::state::{Lineage, Origin};
 
-/// Where the clones of a catalog came from.
-pub(super) struct Origins {
-    /// What identifies volumes, and snapshots, by the epoch that their volume had from then on.
-    volumes: BTreeMap<View, [u8; 16]>,
+/// Where the volumes of a catalog came from.
+pub(super) struct Lineages<'a> {
+    views: BTreeMap<View, &'a Object>,
+    /// What identifies snapshots, by the epoch that their volume had from then on.
     snapshots: BTreeMap<(View, u64), [u8; 16]>,
+    /// The views that volumes had before they were rolled back, by the first of each.
+    former: BTreeMap<View, Vec<View>>,
 }
 
-impl Origins {
-    pub fn of(objects: &[Object]) -> Self {
+impl<'a> Lineages<'a> {
+    pub fn of(objects: &'a [Object]) -> Self {
         let snapshot = |of: &Object| {
             let is_one = of.kind == catalog::Kind::Snapshot;
             of.parent.filter(|_| is_one).map(|parent| ((parent, of.parent_epoch), of.id))
         };
+        let mut former: BTreeMap<View, Vec<View>> = BTreeMap::new();
+        for deleted in objects.iter().filter(|object| object.deleted) {
+            former.entry(deleted.first_view).or_default().push(deleted.view);
+        }
         Self {
-            volumes: objects.iter().map(|of| (of.view, of.id)).collect(),
+            views: objects.iter().map(|of| (of.view, of)).collect(),
             snapshots: objects.iter().filter_map(snapshot).collect(),
+            former,
         }
     }
 
-    /// Of a clone; `None` of what is none.
-    pub fn of_clone(&self, clone: &Object) -> Option<Origin> {
-        let parent = clone.parent?;
-        let snapshot = self.snapshots.get(&(parent, clone.parent_epoch)).copied();
-        Some(Origin { volume: *self.volumes.get(&parent)?, snapshot })
+    pub fn of_volume(&self, volume: &Object) -> Lineage {
+        let former = self.former.get(&volume.first_view).cloned().unwrap_or_default();
+        Lineage { origin: self.origin(volume), former }
+    }
+
+    /// Of a clone; `None` of what is none. What was rolled back comes from where it came from before.
+    fn origin(&self, volume: &Object) -> Option<Origin> {
+        let mut at: &Object = volume;
+        loop {
+            let parent = *self.views.get(&at.parent?)?;
+            if parent.first_view != at.first_view {
+                let snapshot = self.snapshots.get(&(parent.view, at.parent_epoch)).copied();
+                return Some(Origin { volume: parent.id, snapshot });
+            }
+            at = parent;
+        }
     }
 }
 
-/// What is no more once this volume or clone is not: itself, and what was deleted before and was there for it alone. A clone
-/// comes before its parent.
+/// What is no more once this object is not: itself, and what was deleted before and was there for it alone. A clone comes
+/// before its parent.
 pub(super) fn gone_with(catalog: &Catalog, view: View) -> Vec<View> {
     let mut gone = vec![view];
     let mut last = catalog.get(view);

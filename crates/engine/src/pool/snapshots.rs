@@ -8,6 +8,7 @@ use reactor::join_all;
 use stdx::num::usize32;
 
 use super::Pool;
+use super::lineage::gone_with;
 use super::volumes::{find, invalid};
 use crate::address::{Version, View};
 use crate::error::{Error, Kind, Result};
@@ -79,6 +80,39 @@ pub(super) fn find_snapshot<'a>(
     found.ok_or_else(none)
 }
 
+/// A snapshot that gets this view, and what its volume is once it was taken.
+pub(super) fn snapshot_to_take(
+    catalog: &Catalog,
+    spec: &SnapshotSpec,
+    view: Option<u32>,
+) -> Result<(Object, (Object, Taken))> {
+    let SnapshotSpec { volume, name, id, created } = spec;
+    let of = find(catalog, volume)?;
+    check_name(name).map_err(invalid)?;
+    if catalog.find_snapshot(of.view, name).is_some() {
+        let what = format!("a snapshot is called {volume}@{name} already");
+        return Err(Error::new(Kind::Exists, what));
+    }
+    let view = view.map(View::new).filter(|view| !view.is_shared());
+    let next = of.version().get().checked_add(1).and_then(Version::new);
+    let next = next.filter(|next| *next < Version::LAST);
+    let (Some(view), Some(next)) = (view, next) else {
+        let what = format!("volume {volume}, or its pool, had as many snapshots as it ever can");
+        return Err(Error::new(Kind::Full, what));
+    };
+    let epoch = of.epoch + 1;
+    let snapshot = Object {
+        kind: catalog::Kind::Snapshot,
+        parent: Some(of.view),
+        parent_epoch: epoch,
+        placement: of.placement,
+        created: *created,
+        ..Object::volume(view, name, *id, of.bytes, of.block_size)
+    };
+    let taken = Taken { view: of.view, sees: of.version(), next };
+    Ok((Object { epoch, ..of.clone() }, (snapshot, taken)))
+}
+
 /// The edit that takes snapshots.
 fn edit_to_take(catalog: &Catalog, specs: &[SnapshotSpec], most: usize) -> Result<(Edit, Made)> {
     let mut volumes = BTreeSet::new();
@@ -95,37 +129,14 @@ fn edit_to_take(catalog: &Catalog, specs: &[SnapshotSpec], most: usize) -> Resul
         return Err(Error::new(Kind::Full, what));
     }
     for (n, spec) in (0..).zip(specs) {
-        let SnapshotSpec { volume, name, id, created } = spec;
-        let of = find(catalog, volume)?;
-        check_name(name).map_err(invalid)?;
+        let view = catalog.next_view().checked_add(n);
+        let (of, (snapshot, taken)) = snapshot_to_take(catalog, spec, view)?;
         if !volumes.insert(of.view) {
-            return Err(invalid(format!("volume {volume} is named twice")));
+            return Err(invalid(format!("volume {} is named twice", spec.volume)));
         }
-        if catalog.find_snapshot(of.view, name).is_some() {
-            let what = format!("a snapshot is called {volume}@{name} already");
-            return Err(Error::new(Kind::Exists, what));
-        }
-        let view = catalog.next_view().checked_add(n).map(View::new);
-        let view = view.filter(|view| !view.is_shared());
-        let next = of.version().get().checked_add(1).and_then(Version::new);
-        let next = next.filter(|next| *next < Version::LAST);
-        let (Some(view), Some(next)) = (view, next) else {
-            let what =
-                format!("volume {volume}, or its pool, had as many snapshots as it ever can");
-            return Err(Error::new(Kind::Full, what));
-        };
-        let epoch = of.epoch + 1;
-        let snapshot = Object {
-            kind: catalog::Kind::Snapshot,
-            parent: Some(of.view),
-            parent_epoch: epoch,
-            placement: of.placement,
-            created: *created,
-            ..Object::volume(view, name, *id, of.bytes, of.block_size)
-        };
-        records.push(Record::Put(Object { epoch, ..of.clone() }));
+        records.push(Record::Put(of));
         records.push(Record::Put(snapshot.clone()));
-        made.push((snapshot, Taken { view: of.view, sees: of.version(), next }));
+        made.push((snapshot, taken));
     }
     let next_view = catalog.next_view() + stdx::num::u32_of(specs.len());
     Ok((Edit { next_view, records }, made))
@@ -168,7 +179,7 @@ impl Pool {
     }
 
     /// Has all shards write in the next versions, at one instant, and waits for what they began to write before.
-    async fn take_versions(&self, taken: Arc<[Taken]>) -> Result<()> {
+    pub(super) async fn take_versions(&self, taken: Arc<[Taken]>) -> Result<()> {
         let pause = |shard: Rc<Shard>| async move {
             shard.front.pause_records();
             Ok(())
@@ -238,7 +249,7 @@ impl Pool {
         self.0.common.superblock.catalog(|catalog| {
             let of = find(catalog, volume)?.view;
             let mut all: Vec<&Object> = catalog.snapshots_of(of).collect();
-            all.sort_by_key(|snapshot| snapshot.parent_epoch);
+            all.sort_by_key(|snapshot| (snapshot.parent, snapshot.parent_epoch));
             let states = self.0.snapshots.borrow();
             Ok(all.into_iter().map(|snapshot| SnapshotStatus::of(snapshot, &states)).collect())
         })
@@ -251,7 +262,7 @@ impl Pool {
             let is_snapshot = |object: &&Object| object.kind == catalog::Kind::Snapshot;
             let mut all: Vec<_> = catalog.objects().filter(is_snapshot).collect();
             all.sort_by_key(|snapshot| (snapshot.parent, snapshot.parent_epoch));
-            let of = |snapshot: &Object| Some(catalog.get(snapshot.parent?)?.name.to_string());
+            let of = |snapshot: &Object| Some(catalog.volume_of(snapshot)?.name.to_string());
             let states = self.0.snapshots.borrow();
             let each =
                 |snapshot: &Object| Some((of(snapshot)?, SnapshotStatus::of(snapshot, &states)));
@@ -282,9 +293,12 @@ impl Pool {
         let common = &self.0.common;
         let drop = |catalog: &Catalog| {
             let snapshot = find_snapshot(catalog, volume, name)?.clone();
-            Ok((catalog.edit(vec![Record::Remove(snapshot.view)]), snapshot))
+            // With the last one that needs it goes what its volume was before it was rolled back.
+            let gone = gone_with(catalog, snapshot.view);
+            let records = gone.iter().map(|view| Record::Remove(*view)).collect();
+            Ok((catalog.edit(records), (snapshot, gone)))
         };
-        let snapshot = common.superblock.change_catalog(drop).await?;
+        let (snapshot, gone) = common.superblock.change_catalog(drop).await?;
         if let Some(state) = self.0.snapshots.borrow_mut().remove(&snapshot.view) {
             state.close();
             common.used.remove(&state);
@@ -292,7 +306,7 @@ impl Pool {
         if let (Some(view), Some(sees)) = (snapshot.parent, snapshot.sees()) {
             common.snapshots.remove(view, sees);
         }
-        self.count_snapshots();
+        self.forget_clones(&gone);
         Ok(())
     }
 }

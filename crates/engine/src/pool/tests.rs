@@ -34,6 +34,7 @@ mod rebuild;
 mod rejoin;
 mod rejoin_power;
 mod replace;
+mod rollback;
 mod scarce;
 mod scrub;
 mod shards;

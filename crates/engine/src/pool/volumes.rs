@@ -7,7 +7,7 @@ use std::sync::Arc;
 use reactor::sync::Held;
 
 use super::Pool;
-use super::lineage::{Origins, gone_with};
+use super::lineage::{Lineages, gone_with};
 use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
@@ -16,7 +16,7 @@ use crate::format::check_name;
 use crate::limits::VOLUME_BYTES_MAX;
 use crate::shard::Shard;
 use crate::volume::Volume;
-use crate::volume::state::{Occupied, Origin, State};
+use crate::volume::state::{Lineage, Occupied, State};
 
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,11 +146,11 @@ impl Pool {
             .common
             .superblock
             .catalog(|catalog| catalog.objects().cloned().collect::<Vec<Object>>());
-        let origins = Origins::of(&objects);
-        for object in objects {
+        let lineages = Lineages::of(&objects);
+        for object in &objects {
             if object.kind == catalog::Kind::Snapshot {
                 if let (Some(view), Some(sees)) = (object.parent, object.sees()) {
-                    self.adopt_snapshot(&object, view, sees);
+                    self.adopt_snapshot(object, view, sees);
                 }
                 continue;
             }
@@ -158,7 +158,7 @@ impl Pool {
                 self.finish_delete(object.view, object.bytes.max(object.shrunk_from)).await?;
                 continue;
             }
-            self.adopt_volume(&object, origins.of_clone(&object));
+            self.adopt_volume(object, lineages.of_volume(object));
             if object.shrunk_from > object.bytes {
                 self.finish_shrink(&object.name).await?;
             }
@@ -168,9 +168,9 @@ impl Pool {
     }
 
     /// A volume can be used from now on.
-    pub(super) fn adopt_volume(&self, volume: &Object, origin: Option<Origin>) -> Arc<State> {
+    pub(super) fn adopt_volume(&self, volume: &Object, lineage: Lineage) -> Arc<State> {
         let common = &self.0.common;
-        let of = |catalog: &Catalog| State::of(volume, origin, catalog);
+        let of = |catalog: &Catalog| State::of(volume, lineage, catalog);
         let state = Arc::new(common.superblock.catalog(of));
         common.used.add(Arc::clone(&state));
         self.0.volumes.borrow_mut().insert(volume.name.to_string(), Arc::clone(&state));
@@ -216,7 +216,7 @@ impl Pool {
             Ok((Edit { next_view: view.get() + 1, records }, volume))
         };
         let volume = self.0.common.superblock.change_catalog(add).await?;
-        self.adopt_volume(&volume, None).set_occupied(Occupied::default());
+        self.adopt_volume(&volume, Lineage::default()).set_occupied(Occupied::default());
         self.volume(&spec.name)
     }
 
@@ -244,7 +244,7 @@ impl Pool {
         self.finish_delete(view, bytes).await
     }
 
-    async fn finish_delete(&self, view: View, bytes: u64) -> Result<()> {
+    pub(super) async fn finish_delete(&self, view: View, bytes: u64) -> Result<()> {
         // Once the hole is in the log it is durable, and the name can go. It was the last that is written there.
         let end = Self::end_of(bytes);
         let drop_all = move |shard: Rc<Shard>| async move {
@@ -268,14 +268,20 @@ impl Pool {
         };
         let common = &self.0.common;
         let gone = common.superblock.change_catalog(drop).await?;
+        self.forget_clones(&gone);
+        Ok(())
+    }
+
+    /// Nothing of what these views had is asked for again, if they were clones'.
+    pub(super) fn forget_clones(&self, gone: &[View]) {
+        let common = &self.0.common;
         for view in gone {
-            if common.snapshots.is_clone(view) {
-                common.snapshots.remove_clone(view);
+            if common.snapshots.is_clone(*view) {
+                common.snapshots.remove_clone(*view);
                 common.used.note_change();
             }
         }
         self.count_snapshots();
-        Ok(())
     }
 
     /// Changes a volume's size. What lies beyond a smaller one is gone for good.

@@ -27,6 +27,15 @@ pub struct Origin {
     pub snapshot: Option<[u8; 16]>,
 }
 
+/// What a volume was before it was what it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// Where it came from, if it is a clone.
+    pub origin: Option<Origin>,
+    /// The views that it had before it was rolled back.
+    pub former: Vec<View>,
+}
+
 /// Nobody knows how many: no volume has so many blocks.
 const UNCOUNTED: u64 = u64::MAX;
 
@@ -38,6 +47,8 @@ pub struct Occupied {
     pub unique: u64,
     /// What snapshots of it see, and hosts do not.
     pub held: u64,
+    /// What it began with, as a clone or where it was rolled back, whether it was overwritten since or not.
+    pub inherited: u64,
 }
 
 impl std::iter::Sum for Occupied {
@@ -46,6 +57,7 @@ impl std::iter::Sum for Occupied {
             referenced: sum.referenced + one.referenced,
             unique: sum.unique + one.unique,
             held: sum.held + one.held,
+            inherited: sum.inherited + one.inherited,
         })
     }
 }
@@ -78,8 +90,7 @@ pub struct State {
     pub sees: Option<Version>,
     /// What is asked where the view has nothing, if it is a clone's.
     pub ancestors: Option<Arc<[Ancestor]>>,
-    /// Where it came from, if it is a clone.
-    pub origin: Option<Origin>,
+    pub lineage: Lineage,
     /// Which shards its blocks are of follows from it.
     placement: u32,
     pub id: [u8; 16],
@@ -90,6 +101,7 @@ pub struct State {
     used: AtomicU64,
     unique: AtomicU64,
     held: AtomicU64,
+    inherited: AtomicU64,
     pub block_size: u32,
     /// Set when the volume or its pool went: whoever still holds it is told.
     gone: AtomicBool,
@@ -104,7 +116,7 @@ impl State {
             view: volume.view,
             sees: None,
             ancestors: None,
-            origin: None,
+            lineage: Lineage::default(),
             placement: volume.placement,
             id: volume.id,
             name: Lock::new(volume.name.to_string()),
@@ -112,16 +124,17 @@ impl State {
             used: AtomicU64::new(UNCOUNTED),
             unique: AtomicU64::new(UNCOUNTED),
             held: AtomicU64::new(UNCOUNTED),
+            inherited: AtomicU64::new(UNCOUNTED),
             block_size: volume.block_size,
             gone: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         }
     }
 
-    /// Of a volume of a catalog that came from there, if it is a clone.
+    /// Of a volume of a catalog.
     #[must_use]
-    pub fn of(volume: &Object, origin: Option<Origin>, catalog: &Catalog) -> Self {
-        Self { ancestors: ancestors(catalog, volume.view), origin, ..Self::new(volume) }
+    pub fn of(volume: &Object, lineage: Lineage, catalog: &Catalog) -> Self {
+        Self { ancestors: ancestors(catalog, volume.view), lineage, ..Self::new(volume) }
     }
 
     /// Of a snapshot of this view of a catalog, up to this version.
@@ -175,16 +188,23 @@ impl State {
         bytes_of(&self.held)
     }
 
+    /// Bytes that it began with, as a clone or where it was rolled back, and keeps.
+    #[must_use]
+    pub fn inherited(&self) -> Option<u64> {
+        bytes_of(&self.inherited)
+    }
+
     /// So many blocks have contents.
     pub fn set_used(&self, blocks: u64) {
         self.used.store(blocks, Ordering::Release);
     }
 
     pub fn set_occupied(&self, occupied: Occupied) {
-        let Occupied { referenced, unique, held } = occupied;
+        let Occupied { referenced, unique, held, inherited } = occupied;
         self.set_used(referenced);
         self.unique.store(unique, Ordering::Release);
         self.held.store(held, Ordering::Release);
+        self.inherited.store(inherited, Ordering::Release);
     }
 
     /// From now on every request is refused.

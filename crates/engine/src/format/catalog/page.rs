@@ -85,7 +85,8 @@ struct Raw {
     epoch: U64,
     created: U64,
     placement: U32,
-    reserved: [u8; 20],
+    first_view: U32,
+    reserved: [u8; 16],
     name: [u8; NAME_MAX],
 }
 const _: () = assert!(size_of::<Raw>() == 160);
@@ -95,8 +96,10 @@ const _: () = assert!(std::mem::offset_of!(Raw, name) == 96);
 /// What stands in the place of a kind where an object is removed.
 const REMOVED: u8 = 0;
 
-/// The only flag there is. Whoever gives reserved bytes a meaning sets another one, which this program refuses.
+/// The flags there are. Whoever gives reserved bytes a meaning sets another one, which this program refuses.
 const DELETED: u16 = 1;
+/// Its volume was rolled back: it had another view first, which is named.
+const ROLLED_BACK: u16 = 2;
 
 impl Kind {
     const fn to_byte(self) -> u8 {
@@ -123,6 +126,12 @@ fn number(view: Option<View>) -> U32 {
     view.map_or(0, View::get).into()
 }
 
+const fn flags(object: &Object) -> u16 {
+    let deleted = if object.deleted { DELETED } else { 0 };
+    let rolled_back = if object.first_view.get() == object.view.get() { 0 } else { ROLLED_BACK };
+    deleted | rolled_back
+}
+
 fn view(number: U32) -> Option<View> {
     Some(View::new(number.get())).filter(|view| view.get() != 0)
 }
@@ -143,7 +152,7 @@ impl Raw {
             view: object.view.get().into(),
             kind: object.kind.to_byte(),
             block_shift: stdx::num::low8(u64::from(object.block_size.trailing_zeros())),
-            flags: if object.deleted { DELETED } else { 0 }.into(),
+            flags: flags(object).into(),
             id: object.id,
             bytes: object.bytes.into(),
             shrunk_from: object.shrunk_from.into(),
@@ -153,7 +162,8 @@ impl Raw {
             epoch: object.epoch.into(),
             created: object.created.into(),
             placement: object.placement.into(),
-            reserved: [0; 20],
+            first_view: number(Some(object.first_view).filter(|first| *first != object.view)),
+            reserved: [0; 16],
             name: name_to_bytes(&object.name),
         }
     }
@@ -163,9 +173,12 @@ impl Raw {
         if self.kind == REMOVED {
             return Ok(Record::Remove(number));
         }
-        if self.flags.get() & !DELETED != 0 {
+        let flags = self.flags.get();
+        if flags & !(DELETED | ROLLED_BACK) != 0 {
             return Err(Bad::Field("flags of an object"));
         }
+        let first_view =
+            if flags & ROLLED_BACK == 0 { Some(number) } else { view(self.first_view) };
         let block = 1_u32.checked_shl(self.block_shift.into());
         let object = Object {
             view: number,
@@ -175,11 +188,12 @@ impl Raw {
             bytes: self.bytes.get(),
             shrunk_from: self.shrunk_from.get(),
             block_size: block.ok_or(Bad::Field("block of an object"))?,
-            deleted: self.flags.get() & DELETED != 0,
+            deleted: flags & DELETED != 0,
             parent: view(self.parent),
             parent_epoch: self.parent_epoch.get(),
             group: view(self.group),
             placement: self.placement.get(),
+            first_view: first_view.ok_or(Bad::Field("first view"))?,
             epoch: self.epoch.get(),
             created: self.created.get(),
         };

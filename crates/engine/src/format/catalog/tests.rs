@@ -63,7 +63,19 @@ fn a_catalog_comes_back_as_written() {
 fn every_kind_comes_back_as_written() {
     let deleted = Object { deleted: true, shrunk_from: 2 << 40, bytes: 4096, ..volume(2) };
     let member = Object { group: Some(view(9)), created: 1_700_000_000, ..volume(3) };
-    let all = [volume(1), deleted, group(9), member, snapshot(4, 3, 9), clone(5, 4, 3)];
+    let before = Object { deleted: true, ..volume(6) };
+    let rolled_back = Object { first_view: view(6), name: "v6".into(), ..clone(8, 6, 6) };
+    let all = [
+        volume(1),
+        deleted,
+        group(9),
+        member,
+        snapshot(4, 3, 9),
+        clone(5, 4, 3),
+        before,
+        snapshot(7, 6, 8),
+        rolled_back,
+    ];
     let mut catalog = with(all);
     catalog.generation = 1;
     assert_eq!(load(&catalog.to_base(POOL)), Ok(catalog));
@@ -108,6 +120,12 @@ fn what_makes_no_sense_is_refused_by_name() {
         (put([Object { placement: 3, ..snapshot(6, 3, 7) }]), "parent"),
         (put([volume(8), Object { placement: 8, ..snapshot(6, 8, 7) }]), "placement"),
         (put([volume(3)]), "kind of an object"),
+        (put([Object { first_view: view(0), ..volume(6) }]), "first view"),
+        (put([Object { first_view: view(7), ..volume(6) }]), "first view"),
+        (put([Object { first_view: view(2), ..snapshot(6, 1, 7) }]), "first view"),
+        // Of views that a volume had, hosts have one.
+        (put([Object { first_view: view(1), ..volume(6) }]), "first view"),
+        (put([volume(8), Object { first_view: view(7), ..volume(8) }]), "first view"),
         (put([Object { bytes: 4096, ..group(6) }]), "parent"),
         (remove(1), "removal of a parent or group"),
         (remove(77), "removal of an object"),
@@ -144,10 +162,37 @@ fn what_makes_no_sense_is_refused_by_name() {
     assert_eq!(catalog.apply(&put([again])), Err(Bad::Field("name")));
 }
 
+/// It has the name, and the snapshots of its former views, which have names of their own among all of them.
+#[test]
+fn a_volume_that_was_rolled_back_has_the_snapshots_of_all_its_views() {
+    let named = |object: Object, name: &str| Object { name: name.into(), ..object };
+    let before = Object { deleted: true, ..volume(1) };
+    let now = Object { first_view: view(1), ..named(clone(3, 1, 1), "v1") };
+    let mut catalog = with([volume(1), snapshot(2, 1, 9)]);
+    catalog.apply(&put([before.clone(), now.clone()])).unwrap();
+    let later = Object { placement: 1, ..named(snapshot(4, 3, 9), "tue") };
+    catalog.apply(&put([later.clone()])).unwrap();
+    let names = |of: &Catalog, view| -> Vec<String> {
+        of.snapshots_of(view).map(|snapshot| snapshot.name.to_string()).collect()
+    };
+    assert_eq!(catalog.find("v1"), Some(&now));
+    for view in [view(1), view(3)] {
+        assert_eq!(names(&catalog, view), ["tue", "v2"]);
+        assert_eq!(catalog.find_snapshot(view, "v2").map(|found| found.view), Some(View::new(2)));
+    }
+    assert_eq!(catalog.volume_of(&snapshot(2, 1, 9)), Some(&now));
+    assert_eq!(catalog.volume_of(&later), Some(&now));
+    let again = Object { view: view(9), first_view: view(9), ..named(later, "v2") };
+    assert_eq!(catalog.apply(&put([again])), Err(Bad::Field("name")));
+    let back = Object { deleted: false, ..before };
+    assert!(catalog.apply(&put([named(back, "other")])).is_err(), "two views for hosts");
+    assert_eq!(load(&catalog.to_base(POOL)).map(|loaded| loaded.has_same(&catalog)), Ok(true));
+}
+
 #[test]
 fn an_unknown_flag_or_kind_is_refused() {
     let bytes = with([volume(1)]).to_base(POOL);
-    for (at, value, why) in [(4, 5, "kind of an object"), (6, 2, "flags of an object")] {
+    for (at, value, why) in [(4, 5, "kind of an object"), (6, 4, "flags of an object")] {
         let mut changed = bytes.clone();
         changed[96 + at] = value;
         crate::format::seal(&mut changed, *b"FLASHCAT");
@@ -306,7 +351,7 @@ proptest! {
             bytes.extend(edit.to_pages(POOL, catalog.generation, objects));
         }
         prop_assert!(catalog.objects().eq(model.0.values()));
-        let names: BTreeSet<_> = catalog.objects().filter_map(Object::named).collect();
+        let names: BTreeSet<_> = catalog.objects().filter_map(|object| catalog.named(object)).collect();
         let deleted = catalog.objects().filter(|object| object.deleted).count();
         prop_assert_eq!(names.len() + deleted, catalog.len());
         prop_assert_eq!(load(&bytes), Ok(catalog.clone()));

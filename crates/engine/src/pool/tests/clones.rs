@@ -7,7 +7,7 @@ use crate::limits::CLONES_DEEP_MAX;
 
 const B: u64 = BLOCK as u64;
 
-fn clone_of(volume: &str, snapshot: &str, name: &str) -> CloneSpec {
+pub(super) fn clone_of(volume: &str, snapshot: &str, name: &str) -> CloneSpec {
     CloneSpec {
         volume: volume.into(),
         snapshot: snapshot.into(),
@@ -17,11 +17,11 @@ fn clone_of(volume: &str, snapshot: &str, name: &str) -> CloneSpec {
     }
 }
 
-async fn cloned(pool: &Pool, volume: &str, snapshot: &str, name: &str) -> Volume {
+pub(super) async fn cloned(pool: &Pool, volume: &str, snapshot: &str, name: &str) -> Volume {
     pool.clone_volume(clone_of(volume, snapshot, name)).await.unwrap()
 }
 
-async fn take_of(pool: &Pool, volume: &str, name: &str) {
+pub(super) async fn take_of(pool: &Pool, volume: &str, name: &str) {
     let spec = SnapshotSpec {
         volume: volume.into(),
         name: name.into(),
@@ -31,7 +31,7 @@ async fn take_of(pool: &Pool, volume: &str, name: &str) {
     pool.take_snapshots(vec![spec]).await.unwrap();
 }
 
-async fn reopened(drives: &[Arc<Drive>], log: &LogSpec, pool: Pool) -> Pool {
+pub(super) async fn reopened(drives: &[Arc<Drive>], log: &LogSpec, pool: Pool) -> Pool {
     pool.close().await.unwrap();
     check_drives(drives, log).await;
     Pool::open(drives.to_vec(), log.clone(), OpenOptions::default(), &[]).await.unwrap()

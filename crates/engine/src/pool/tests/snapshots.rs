@@ -284,7 +284,8 @@ impl World {
                         check(&pool.snapshot("db", name).unwrap(), model).await;
                     }
                 }
-                92..94 => _ = live(&pool).await,
+                92 => _ = live(&pool).await,
+                93 => v = self.roll_back(&pool, prng).await,
                 94..97 => empty_all(&pool).await,
                 _ => {
                     pool.close().await.unwrap();
@@ -296,6 +297,25 @@ impl World {
         }
         self.check(&pool).await;
         pool
+    }
+
+    /// Perhaps keeping a snapshot of what there was.
+    async fn roll_back(&mut self, pool: &Pool, prng: &mut Prng) -> Volume {
+        let nth = usize64(prng.below(self.snapshots.len() as u64 + 1));
+        let Some((snapshot, model)) = self.snapshots.iter().nth(nth) else {
+            return pool.volume("db").unwrap();
+        };
+        let keep = (prng.below(2) == 0).then(|| format!("s{}", self.version));
+        let spec = RollbackSpec {
+            volume: "db".into(),
+            snapshot: snapshot.clone(),
+            keep: keep.clone().map(|name| (name, [3; 16])),
+            created: 0,
+        };
+        let had = std::mem::replace(&mut self.model, model.clone());
+        let v = pool.rollback_volume(spec).await.unwrap();
+        self.snapshots.extend(keep.map(|name| (name, had)));
+        v
     }
 
     async fn open(&self) -> Pool {

@@ -85,9 +85,14 @@ impl Front {
     /// As [`deallocate`](Self::deallocate).
     pub async fn drop_blocks(&self, view: View, first: u64, blocks: u64) -> Result<()> {
         if !canary::skips(Step::TakesAwayWriters) {
-            self.writing.pass().await;
+            self.settle_writes().await;
         }
         self.deallocate(view, first, blocks).await
+    }
+
+    /// Waits until whoever writes now is done.
+    pub async fn settle_writes(&self) {
+        self.writing.pass().await;
     }
 
     /// Views with contents in the map that no volume has: where `ends` does not tell where one ends, or

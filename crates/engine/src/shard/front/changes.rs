@@ -19,6 +19,9 @@ pub struct Compared {
     pub sees: Version,
     /// What it sees where the view has nothing, if it is of a clone.
     pub ancestors: Option<Arc<[Ancestor]>>,
+    /// In place of `before`, where the volume was rolled back in between: what the older one sees, one behind another, and
+    /// its blocks.
+    pub elsewhere: Option<(Arc<[Ancestor]>, u64)>,
 }
 
 /// Blocks that changed.
@@ -74,8 +77,12 @@ impl Front {
         if let Some(before) = before {
             self.carry.carry(view, before).await?;
         }
-        if let (Some(ancestors), None) = (&compared.ancestors, before) {
-            let own = Ancestor { view, sees };
+        let own = Ancestor { view, sees };
+        let ancestors = compared.ancestors.as_deref().unwrap_or_default();
+        if let Some((older, end)) = &compared.elsewhere {
+            return self.differences((own, ancestors), (older, *end), blocks, most).await;
+        }
+        if !ancestors.is_empty() && before.is_none() {
             return self.contents(own, ancestors, blocks, most).await;
         }
         let mut found: Vec<Change> = Vec::new();
@@ -93,4 +100,50 @@ impl Front {
         let until = map.changes(view, before, sees, range, CHANGES_STEPS, add).await?;
         Ok(Looked { found, until })
     }
+
+    /// All that one of two snapshots of different views has, as if it had changed, and what only the older one has.
+    async fn differences(
+        &self,
+        (own, ancestors): (Ancestor, &[Ancestor]),
+        (older, end): (&[Ancestor], u64),
+        blocks: Range<u64>,
+        most: usize,
+    ) -> Result<Looked> {
+        let begin = blocks.start;
+        let Looked { found, until } = self.contents(own, ancestors, blocks, most).await?;
+        let Some((older, rest)) = older.split_first().filter(|_| begin < end) else {
+            return Ok(Looked { found, until });
+        };
+        self.carry.carry(older.view, older.sees).await?;
+        let had = self.contents(*older, rest, begin..end.min(until), most).await?;
+        let until = if had.until < end.min(until) { had.until } else { until };
+        Ok(Looked { found: together(found, had.found, until), until })
+    }
+}
+
+/// What the newer one has, and where it has nothing, as holes, what the older one had: before a block, in order.
+fn together(newer: Vec<Change>, older: Vec<Change>, until: u64) -> Vec<Change> {
+    let mut all = newer.clone();
+    for run in older {
+        let mut at = run.first;
+        let mut hole = |at: u64, end: u64| {
+            let count = end.saturating_sub(at);
+            all.extend((count > 0).then_some(Change { first: at, count, has_data: false }));
+        };
+        let behind = newer.partition_point(|next| next.end() <= run.first);
+        for next in newer[behind..].iter().take_while(|next| next.first < run.end()) {
+            hole(at, next.first);
+            at = next.end();
+        }
+        hole(at, run.end());
+    }
+    all.sort_unstable_by_key(|change| change.first);
+    let mut found: Vec<Change> = Vec::new();
+    for Change { first, count, has_data } in all {
+        let change = Change { first, count: count.min(until.saturating_sub(first)), has_data };
+        if change.count > 0 && !found.last_mut().is_some_and(|last| last.join(&change)) {
+            found.push(change);
+        }
+    }
+    found
 }

@@ -23,7 +23,7 @@ pub use state::Origin;
 use state::{BLOCK_BYTES, State};
 
 /// Blocks next to each other that belong to one shard.
-const CHUNK_BLOCKS: u64 = 256;
+pub(crate) const CHUNK_BLOCKS: u64 = 256;
 const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
 
 /// Bytes copied at once where their contents are.

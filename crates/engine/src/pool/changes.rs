@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use reactor::join_all;
+use stdx::num::u64_of;
 
 use super::Pool;
 use super::volumes::invalid;
@@ -12,6 +13,7 @@ use crate::error::Result;
 use crate::limits::{CHANGES_EXTENTS, CHANGES_MOST, CHANGES_ROUNDS};
 use crate::shard::{Change, Compared, Looked, Shard};
 use crate::volume::state::{Ancestor, BLOCK_BYTES, State};
+use crate::volume::{CHUNK_BLOCKS, shard_of};
 
 /// What changed between two snapshots, as far as it was looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,11 +45,41 @@ struct Asked {
 /// What shards say, put in order.
 struct Gathered {
     shards: Vec<Asked>,
+    /// Which of them a block belongs to follows from it.
+    placement: u32,
     /// Blocks of the volume.
     end: u64,
     /// What was gathered; one more than is to be told shows that the last one has ended.
     changes: Vec<Change>,
     most: usize,
+}
+
+impl Asked {
+    /// The first part that it said something of, of those that are its own: it is shard number `own` of so many. A hole of
+    /// a clone is known to all of them, over whose blocks ever it lies.
+    fn next(&mut self, (own, shards): (usize, usize), placement: u32) -> Option<Change> {
+        loop {
+            let Change { first, count, has_data } = *self.found.front()?;
+            let to_border = CHUNK_BLOCKS - first % CHUNK_BLOCKS;
+            let owner = shard_of(placement, first, shards);
+            if shards == 1 || owner == own {
+                let count = if shards == 1 { count } else { count.min(to_border) };
+                return Some(Change { first, count, has_data });
+            }
+            let between = u64_of((own + shards - owner) % shards) - 1;
+            self.pass(to_border + between * CHUNK_BLOCKS);
+        }
+    }
+
+    /// So many blocks of the first part are done with.
+    fn pass(&mut self, blocks: u64) {
+        match self.found.front_mut() {
+            Some(front) if front.count > blocks => {
+                (front.first, front.count) = (front.first + blocks, front.count - blocks);
+            }
+            _ => drop(self.found.pop_front()),
+        }
+    }
 }
 
 impl Gathered {
@@ -69,11 +101,15 @@ impl Gathered {
 
     /// Takes what is known to come first. A block has one shard, so that no two say something of the same.
     fn take(&mut self) {
-        let until = self.until();
+        let (until, shards, placement) = (self.until(), self.shards.len(), self.placement);
         while self.changes.len() <= self.most {
-            let first = |asked: &&mut Asked| asked.found.front().map_or(until, |next| next.first);
-            let Some(asked) = self.shards.iter_mut().min_by_key(first) else { return };
-            let Some(next) = asked.found.pop_front_if(|next| next.first < until) else { return };
+            let all = self.shards.iter_mut().enumerate();
+            let nexts = all.filter_map(|(n, asked)| Some((asked.next((n, shards), placement)?, n)));
+            let Some((next, n)) = nexts.min_by_key(|(next, _)| next.first) else { return };
+            if next.first >= until {
+                return;
+            }
+            self.shards[n].pass(next.count);
             if !self.changes.last_mut().is_some_and(|last| last.join(&next)) {
                 self.changes.push(next);
             }
@@ -151,7 +187,9 @@ impl Pool {
                 "{what}: {volume}@{from} is not older than {volume}@{to}"
             )));
         };
-        let changes = self.gather_changes(compared, start, newer.len(), most).await?;
+        let changes = self
+            .gather_changes(compared, (newer.state.placement(), newer.len()), start, most)
+            .await?;
         // What a snapshot saw is given up once that is deleted: nothing that was found is told then.
         for snapshot in older.iter().chain([&newer]) {
             snapshot.state.check(0, 0)?;
@@ -162,8 +200,8 @@ impl Pool {
     async fn gather_changes(
         &self,
         compared: Compared,
+        (placement, bytes): (u32, u64),
         start: u64,
-        bytes: u64,
         most: usize,
     ) -> Result<Changes> {
         let (first, end) = (start / BLOCK_BYTES, bytes / BLOCK_BYTES);
@@ -171,7 +209,7 @@ impl Pool {
         let begun = || Asked { until: first, found: VecDeque::new() };
         let (handles, compared) = (&self.0.handles, Arc::new(compared));
         let shards = handles.iter().map(|_| begun()).collect();
-        let mut gathered = Gathered { shards, end, changes: Vec::new(), most };
+        let mut gathered = Gathered { shards, placement, end, changes: Vec::new(), most };
         let each = (most + 1).clamp(*CHANGES_EXTENTS.start(), *CHANGES_EXTENTS.end());
         for _ in 0..CHANGES_ROUNDS {
             if gathered.is_done() {

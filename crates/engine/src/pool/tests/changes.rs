@@ -89,6 +89,35 @@ fn what_was_written_and_what_was_given_back_is_told_in_order() {
     }
 }
 
+/// Each shard of a clone knew of a hole over all of it, and told of the blocks of the others, too: behind what these had.
+#[test]
+fn what_a_clone_gave_back_is_told_once() {
+    for shards in 1..=3 {
+        reactor::simulate(u64::from(shards), async move {
+            let (.., pool, v) = made(shards).await;
+            let mut model = Model::new();
+            put(&v, &mut model, 0, 600, 1).await;
+            take(&pool, "mon").await;
+            let dev = super::clones::cloned(&pool, "db", "mon", "dev").await;
+            super::clones::take_of(&pool, "dev", "a").await;
+            trim(&dev, &mut model, 0, 1000).await;
+            put(&dev, &mut model, 200, 200, 5000).await;
+            super::clones::take_of(&pool, "dev", "b").await;
+            for most in [1, 2, 3, 1000] {
+                let (mut told, mut start) = (Told::new(), Some(0));
+                while let Some(at) = start {
+                    let part = pool.changes("dev", Some("a"), "b", at, most).await.unwrap();
+                    tell(&mut told, &part.extents);
+                    start = part.next;
+                }
+                let right: Told = (0..1000).map(|at| (at, (200..400).contains(&at))).collect();
+                assert_eq!(told, right, "{shards} shards, {most} at once");
+            }
+            pool.close().await.unwrap();
+        });
+    }
+}
+
 #[test]
 fn volumes_may_have_grown_or_shrunk_in_between() {
     reactor::simulate(1, async {

@@ -460,6 +460,13 @@ impl Log {
         self.shared.ring.borrow_mut().versions.set(view, version);
     }
 
+    /// The record before which the log, as it was opened, had all that this view has up to a version; 0 where it had
+    /// nothing of that.
+    #[must_use]
+    pub fn opened_before(&self, view: View, version: Version) -> u64 {
+        self.shared.ring.borrow().recovered_before(view, version)
+    }
+
     /// Lets nothing be reserved until it [is resumed](Self::resume). What was reserved goes on.
     pub fn pause(&self) {
         self.shared.paused.set(true);

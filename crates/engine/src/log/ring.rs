@@ -8,9 +8,9 @@ use super::record::{CrcList, HEADER, Kind, Record, list_bytes, reference_at};
 use super::refer::Referred;
 use super::versions::Versions;
 use super::{Data, Found, Item, Reference, What};
-use crate::address::{BLOCK, Key, Version};
+use crate::address::{BLOCK, Key, Version, View};
 use crate::error::{Error, Kind as ErrorKind, Result};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use stdx::crc32c;
 use stdx::num::{low32, u32_of, u64_of, usize64};
 
@@ -44,6 +44,8 @@ pub(super) struct Ring {
     pub reserved: bool,
     /// Which versions its records are of.
     pub versions: Versions,
+    /// The record behind the last one that recovery found of each version of a view.
+    recovered: BTreeMap<(View, Version), u64>,
     /// Of the blocks in that range.
     pub list: CrcList,
     /// Of those of a record that is read again.
@@ -67,6 +69,7 @@ impl Ring {
             referred: Referred::default(),
             reserved: false,
             versions: Versions::default(),
+            recovered: BTreeMap::new(),
             list: CrcList::new(),
             list_read: CrcList::new(),
             ahead: Vec::with_capacity(RECORDS_AHEAD),
@@ -314,7 +317,16 @@ impl Ring {
         }
         self.head = Self::after(self.head, record.kind);
         self.settled = self.head;
+        if let Some(view) = record.kind.view() {
+            self.recovered.insert((view, record.version), self.head.sequence);
+        }
         Ok(())
+    }
+
+    /// The record before which recovery found all that this view has up to a version; 0 where it found nothing.
+    pub fn recovered_before(&self, view: View, version: Version) -> u64 {
+        let of_view = self.recovered.range((view, Version::FIRST)..=(view, version));
+        of_view.map(|(_, before)| *before).max().unwrap_or(0)
     }
 
     /// The position whose low 32 bits, in lines, an index entry has.

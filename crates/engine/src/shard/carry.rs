@@ -34,9 +34,9 @@ impl Cuts {
         Self { opened, since: RefCell::default(), settled: Cell::new(0) }
     }
 
-    /// The record before which the log has all that a snapshot sees.
-    fn of(&self, view: View, sees: Version) -> u64 {
-        self.since.borrow().get(&(view, sees)).copied().unwrap_or(self.opened)
+    /// The record before which the log has all that a snapshot sees that was taken since the opening.
+    fn of(&self, view: View, sees: Version) -> Option<u64> {
+        self.since.borrow().get(&(view, sees)).copied()
     }
 
     /// The record before which the log has all that any snapshot sees.
@@ -81,7 +81,13 @@ impl Carrying {
     /// Whether the map has all that a snapshot sees.
     pub fn has(&self, view: View, sees: Version) -> bool {
         let tail = self.base.log.tail();
-        tail >= self.cuts.of(view, sees) || canary::skips(Step::SnapshotCarries)
+        tail >= self.cut_of(view, sees) || canary::skips(Step::SnapshotCarries)
+    }
+
+    /// The record before which the log has all that a snapshot sees. Of one that was there at the opening that is what the
+    /// log had of it then, and not all that the log had: what others wrote may not leave it for long.
+    fn cut_of(&self, view: View, sees: Version) -> u64 {
+        self.cuts.of(view, sees).unwrap_or_else(|| self.base.log.opened_before(view, sees))
     }
 
     /// Waits until the map has all that a snapshot sees.
@@ -90,7 +96,7 @@ impl Carrying {
     /// `Busy` while nothing leaves the log, for want of space or of drives; `Gone` when the shard ends; `Failed` when its
     /// drives failed.
     pub async fn carry(&self, view: View, sees: Version) -> Result<()> {
-        self.carry_before(|cuts| cuts.of(view, sees)).await
+        self.carry_before(|| self.cut_of(view, sees)).await
     }
 
     /// Waits until the map has all that the snapshots see that there are now.
@@ -99,15 +105,15 @@ impl Carrying {
     /// As [`carry`](Self::carry).
     pub async fn carry_all(&self) -> Result<()> {
         let cut = self.cuts.last();
-        self.carry_before(|_| cut).await
+        self.carry_before(|| cut).await
     }
 
     /// Waits until the map has all that the log had before a record.
-    async fn carry_before(&self, cut: impl Fn(&Cuts) -> u64) -> Result<()> {
+    async fn carry_before(&self, cut: impl Fn() -> u64) -> Result<()> {
         loop {
             let tail = self.base.log.tail();
             self.cuts.settle(tail);
-            if cut(&self.cuts) <= tail || canary::skips(Step::SnapshotCarries) {
+            if cut() <= tail || canary::skips(Step::SnapshotCarries) {
                 return Ok(());
             }
             self.base.writer.check()?;

@@ -35,7 +35,9 @@ pub use pool::{
 pub use problem::{Kind, Problem};
 pub use schedule::{NewSchedule, NewScheduleRule, Schedule, ScheduleChange, ScheduleRule};
 pub use scrub::{Scrub, ScrubState};
-pub use snapshot::{ChangedExtent, NewSnapshots, Snapshot, SnapshotChanges};
+pub use snapshot::{
+    ChangedExtent, NewRollback, NewSnapshots, RolledBack, Snapshot, SnapshotChanges,
+};
 pub use spare::Spare;
 pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,

@@ -43,6 +43,7 @@ mod pools;
 mod rebuild;
 mod remove;
 mod reopening;
+mod rollback;
 mod schedule_runs;
 mod schedules;
 mod scrub;

@@ -36,6 +36,7 @@ mod plan;
 mod reasons;
 mod rebuild;
 mod returning;
+mod rollback;
 mod scrub;
 mod slow;
 mod spares;

@@ -165,12 +165,13 @@ impl Client {
     /// Makes a change that may take something away.
     async fn change<T: DeserializeOwned>(
         &self,
+        method: Method,
         path: &str,
         document: &impl Serialize,
         consent: Consent,
     ) -> Result<Changed<T>> {
         let path = format!("{path}{}", consent.query());
-        let answer = self.send(Method::PATCH, &path, json(document)?).await?;
+        let answer = self.send(method, &path, json(document)?).await?;
         let read = match consent.dry_run {
             true => serde_json::from_slice(&answer).map(Changed::WouldLose),
             false => serde_json::from_slice(&answer).map(Changed::Made),
@@ -269,7 +270,7 @@ impl Client {
         change: &SubsystemChange,
         consent: Consent,
     ) -> Result<Changed<Subsystem>> {
-        self.change(&subsystem(nqn, ""), change, consent).await
+        self.change(Method::PATCH, &subsystem(nqn, ""), change, consent).await
     }
 
     /// Removes a subsystem.
@@ -299,7 +300,8 @@ impl Client {
         change: &NamespaceChange,
         consent: Consent,
     ) -> Result<Changed<Namespace>> {
-        self.change(&subsystem(nqn, &format!("/namespaces/{nsid}")), change, consent).await
+        self.change(Method::PATCH, &subsystem(nqn, &format!("/namespaces/{nsid}")), change, consent)
+            .await
     }
 
     /// Removes a namespace.
@@ -386,7 +388,7 @@ impl Client {
         consent: Consent,
     ) -> Result<Changed<Listener>> {
         let path = format!("/v1/listeners/{}", escape(&address.to_string()));
-        self.change(&path, change, consent).await
+        self.change(Method::PATCH, &path, change, consent).await
     }
 
     /// Stops listening on an address.

@@ -34,7 +34,7 @@ pub fn remove(
 }
 
 /// Makes a change that may take something away, once that is meant; nothing where only the losses were asked for.
-fn change_if_meant<T>(
+pub fn change_if_meant<T>(
     global: &Global,
     sure: &SureArgs,
     change: impl AsyncFn(Client, Consent) -> control::client::Result<Changed<T>>,

@@ -430,6 +430,7 @@ fn volume_table(all: &[Volume]) -> Table {
             "state",
             "size",
             "used",
+            "inherited",
             "block",
             "snapshots",
             "origin",
@@ -437,7 +438,7 @@ fn volume_table(all: &[Volume]) -> Table {
             "nsid",
             "uuid",
         ],
-        &[2, 3, 4, 5, 8],
+        &[2, 3, 4, 5, 6, 9],
     );
     for volume in all {
         let mapping = volume.mapping.as_ref();
@@ -446,6 +447,7 @@ fn volume_table(all: &[Volume]) -> Table {
             volume.state.name().to_owned(),
             volume.size.to_string(),
             or_dash(volume.used),
+            or_dash(volume.inherited.filter(|inherited| inherited.bytes() > 0)),
             volume.block_size.to_string(),
             or_dash(volume.snapshots),
             or_dash(volume.origin.as_ref()),

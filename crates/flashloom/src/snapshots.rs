@@ -1,16 +1,16 @@
 //! Commands about snapshots, which speak to the running daemon.
 
-use api::v1::{ChangedExtent, Consent, NewSnapshots, Snapshot};
+use api::v1::{ChangedExtent, Consent, NewRollback, NewSnapshots, RolledBack, Snapshot};
 use api::value::SnapshotPath;
 use comfy_table::Table;
 use control::Client;
 
-use crate::cli::{Global, Output, SnapshotVerb, Whose};
+use crate::cli::{Global, Output, SnapshotVerb, SureArgs, Whose};
 use crate::confirm::meant;
 use crate::daemon::ask;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::manage::{remove, time};
-use crate::output::{emit, gone, or_dash, print, print_one, table};
+use crate::manage::{change_if_meant, remove, time};
+use crate::output::{emit, gone, json, or_dash, print, print_one, table};
 
 /// `flashloom snapshot ...`
 pub fn snapshot(global: &Global, verb: SnapshotVerb) -> Outcome {
@@ -33,6 +33,10 @@ pub fn snapshot(global: &Global, verb: SnapshotVerb) -> Outcome {
             print_one(global.output, &one, snapshot_table)
         }
         SnapshotVerb::Diff { snapshots } => diff(global, &snapshots),
+        SnapshotVerb::Rollback { of, keep_as, no_keep, sure } => {
+            let new = NewRollback { keep: !no_keep, keep_as };
+            roll_back(global, &of.snapshot, &new, &sure)
+        }
         SnapshotVerb::Delete { of, sure } => {
             let path = of.snapshot;
             let dry_run =
@@ -51,6 +55,22 @@ pub fn snapshot(global: &Global, verb: SnapshotVerb) -> Outcome {
                 client.unmap_snapshot(&of.snapshot, consent).await
             })
         }
+    }
+}
+
+/// `flashloom snapshot rollback`
+fn roll_back(global: &Global, path: &SnapshotPath, new: &NewRollback, sure: &SureArgs) -> Outcome {
+    let done = change_if_meant(global, sure, async |client: Client, consent| {
+        client.roll_back(path, new, consent).await
+    })?;
+    let Some(RolledBack { volume, kept }) = done else { return Ok(()) };
+    match global.output {
+        Output::Table => {
+            let kept = kept.map(|kept| format!("; {kept} has what it had before"));
+            emit(&format!("{} went back to {path}{}\n", volume.name, kept.unwrap_or_default()))
+        }
+        Output::Json => json(&RolledBack { volume, kept }),
+        Output::Csv => Ok(()),
     }
 }
 

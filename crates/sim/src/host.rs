@@ -130,7 +130,7 @@ async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
             let places = if beside { 1 } else { PLACES };
             volume.places.acquire(places).await;
             volume.turn.acquire(1).await;
-            manage(life, volume, &mut prng).await;
+            manage(life, volume, !beside, &mut prng).await;
             volume.turn.release(1);
             volume.places.release(places);
             continue;
@@ -163,9 +163,14 @@ async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
 }
 
 /// Changes a volume, or makes another in its place.
-async fn manage(life: &Life, volume: &Volume, prng: &mut Prng) {
+async fn manage(life: &Life, volume: &Volume, is_alone: bool, prng: &mut Prng) {
     let target = volume.target.borrow().clone();
     let Some(target) = target else { return create(life, volume).await };
+    let snapshots = volume.snapshots.borrow().len();
+    // Whoever wrote meanwhile would be told that the volume is gone.
+    if snapshots > 0 && is_alone && prng.below(2) == 0 {
+        return roll_back(life, volume, &target, prng).await;
+    }
     match prng.below(5) {
         0 | 1 => {
             while !volume.snapshots.borrow().is_empty() {
@@ -187,6 +192,19 @@ async fn manage(life: &Life, volume: &Volume, prng: &mut Prng) {
             let done = life.resize(&target, size).await;
             volume.target.replace(Some(if done { Target { size, ..target } } else { target }));
         }
+    }
+}
+
+/// Takes a volume back to one of its snapshots.
+async fn roll_back(life: &Life, volume: &Volume, target: &Target, prng: &mut Prng) {
+    let Some(to) = any_snapshot(volume, prng) else { return };
+    let has_room = volume.snapshots.borrow().len() < SNAPSHOTS;
+    let keep =
+        (has_room && prng.below(3) > 0).then(|| format!("{SNAPSHOT}{}", prng.below(1_000_000_000)));
+    let (done, kept) = life.roll_back(target, &to, keep.as_deref()).await;
+    volume.snapshots.borrow_mut().extend(kept);
+    if done {
+        volume.target.replace(Some(Target { size: to.size, inherits: true, ..target.clone() }));
     }
 }
 

@@ -72,7 +72,7 @@ struct Options {
     /// Run the workload of a pool on several reactors, from each of which hosts reach all of it.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "reference"])]
     crosses: bool,
-    /// Run the workload in which snapshots are taken, read, copied from, cloned and deleted beside everything else.
+    /// Run the workload in which snapshots are taken, read, copied from, cloned, gone back to and deleted beside everything else.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "reference"])]
     snapshots: bool,
     /// Run the workload of hosts and targets over a network with faults.

@@ -22,7 +22,7 @@ pub enum Mode {
     Returns,
     /// Shards and hosts on several reactors, of whom many go away.
     Crosses,
-    /// Snapshots are taken, read, copied from, cloned and deleted beside everything else.
+    /// Snapshots are taken, read, copied from, cloned, gone back to and deleted beside everything else.
     Snapshots,
     /// Real hosts and targets over a network with faults.
     Network,

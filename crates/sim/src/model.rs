@@ -230,7 +230,7 @@ impl Model {
     /// answered.
     pub fn begin_snapshot(&mut self, source: &Target, name: &str) -> (Serial, Begun) {
         let target = self.begin_create(name, source.size, source.unit);
-        let keeps = self.volume(source.serial).keeps;
+        let keeps = self.volume(source.serial).keeps.clone();
         self.volume(target).parent = Some(source.serial);
         self.volume(target).keeps = keeps;
         self.begin_whole(source, target)
@@ -239,7 +239,7 @@ impl Model {
     /// A clone of a snapshot begins, of this size.
     pub fn begin_clone(&mut self, source: &Target, name: &str, size: u64) -> (Serial, Begun) {
         let target = self.begin_create(name, size, source.unit);
-        self.volume(target).keeps = Some(source.serial);
+        self.volume(target).keeps = vec![source.serial];
         self.begin_whole(source, target)
     }
 

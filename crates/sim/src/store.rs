@@ -67,6 +67,14 @@ impl Store {
         }
     }
 
+    /// Takes a volume back to one of its snapshots.
+    pub async fn roll_back(&self, to: &str, keep: Option<&str>) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Err(Refusal::Other("the reference has no snapshots".into())),
+            Self::Array(pool) => pool.roll_back(to, keep).await,
+        }
+    }
+
     /// Makes a clone of a snapshot, of so many blocks.
     pub async fn clone_volume(&self, of: &str, name: &str, size: u64) -> Result<(), Refusal> {
         match self {

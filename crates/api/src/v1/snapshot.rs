@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{Mapping, VolumeState};
-use crate::value::{Size, SnapshotPath};
+use super::{Mapping, Volume, VolumeState};
+use crate::value::{Name, Size, SnapshotPath};
 
 /// A snapshot: a volume as it was at one instant. It never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -66,4 +66,37 @@ pub struct NewSnapshots {
     /// Their names: one for each volume, all of one pool. They are taken at one instant: a write that was acknowledged
     /// before another was sent is in its volume's snapshot if that one is in its own.
     pub names: Vec<SnapshotPath>,
+}
+
+/// How a volume is to go back to one of its snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewRollback {
+    /// Take a snapshot of what the volume has until then. Without, that is gone for good.
+    #[serde(default = "kept")]
+    pub keep: bool,
+    /// What that snapshot is called. [default: before-rollback- and the time, such as
+    /// before-rollback-20261128T220000Z]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_as: Option<Name>,
+}
+
+const fn kept() -> bool {
+    true
+}
+
+impl Default for NewRollback {
+    fn default() -> Self {
+        Self { keep: true, keep_as: None }
+    }
+}
+
+/// What a rollback is answered with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RolledBack {
+    /// The volume as it is now.
+    pub volume: Volume,
+    /// The snapshot that has what it had before, if one was taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<SnapshotPath>,
 }

@@ -17,10 +17,14 @@ pub struct Volume {
     pub id: Uuid,
     /// Size in bytes; it takes the space of what is written only.
     pub size: Size,
-    /// Bytes that are used, as of the last count: what was written and not deallocated since, shared or not. What a clone
-    /// has of its origin does not count. Left out until it is counted, soon after the pool was opened.
+    /// Bytes that are used, as of the last count: what was written and not deallocated since, shared or not. What it
+    /// inherited does not count. Left out until it is counted, soon after the pool was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Size>,
+    /// Bytes that it began with, as a clone or with a rollback, and keeps, whether they were written or deallocated since or
+    /// not; as of the same count. Left out until it is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherited: Option<Size>,
     /// Bytes that it has not any more and its snapshots have, as of the same count: what comes back when all of them are
     /// deleted, if no clone needs it. Left out until it is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

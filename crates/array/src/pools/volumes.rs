@@ -1,7 +1,6 @@
 //! What is asked of the volumes of an open pool, and of their snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
 
 use api::v1::{Kind, Origin};
 use api::value::{Backend, Name, SnapshotPath, VolumePath};
@@ -11,6 +10,7 @@ use uuid::Uuid;
 use super::clones::Names;
 use super::held::{Held, NewNames, Snapshot};
 use super::open::OpenPool;
+use crate::events::now_ms;
 use crate::{Error, Result};
 
 impl OpenPool {
@@ -154,8 +154,7 @@ impl OpenPool {
     /// # Errors
     /// `NotFound`, `Conflict` for a name that is taken, `Limit` when there are too many, `Failed`.
     pub fn take_snapshots(&self, names: &NewNames) -> Result<()> {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let created = since.map_or(0, |since| since.as_secs());
+        let created = now_ms() / 1000;
         let spec = |(volume, (name, id)): (&Name, &(Name, Uuid))| SnapshotSpec {
             volume: volume.to_string(),
             name: name.to_string(),

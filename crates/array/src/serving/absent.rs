@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use api::value::{Address, Backend, Name};
+use target::Draining;
 
 use super::apply::Batch;
 use super::listen::Listening;
@@ -123,7 +124,7 @@ impl Serving {
             return Ok(false);
         };
         media.give_up();
-        self.target.withdraw_namespace(&wire(nqn)?, *nsid).map_err(refused)?;
+        drop(self.target.withdraw_namespace(&wire(nqn)?, *nsid).map_err(refused)?);
         *media = Media::absent(media.bytes());
         Ok(true)
     }
@@ -161,11 +162,25 @@ impl Serving {
             let withdrawn = wire(nqn)
                 .and_then(|name| self.target.withdraw_namespace(&name, *nsid).map_err(refused));
             match withdrawn {
-                Ok(()) => *media = Media::absent(media.bytes()),
+                Ok(_) => *media = Media::absent(media.bytes()),
                 Err(error) => failed.push(error),
             }
         }
         failed
+    }
+
+    /// Has one namespace be absent, likewise, and gives what its backend still has.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn withdraw_one(&mut self, place: &Place) -> Result<Draining> {
+        let (nqn, nsid) = place;
+        let Some(media) = self.media.get_mut(place).filter(|media| !media.is_absent()) else {
+            return Ok(Draining::default());
+        };
+        let draining = self.target.withdraw_namespace(&wire(nqn)?, *nsid).map_err(refused)?;
+        *media = Media::absent(media.bytes());
+        Ok(draining)
     }
 
     /// Serves a namespace whose backend is there now.

@@ -6,6 +6,8 @@ use api::v1::{
 };
 use api::value::{Name, VolumePath};
 
+use hyper::Method;
+
 use super::{Client, Result};
 
 pub(super) fn volume(path: &VolumePath, rest: &str) -> String {
@@ -122,7 +124,7 @@ impl Client {
         change: &VolumeChange,
         consent: Consent,
     ) -> Result<Changed<Volume>> {
-        self.change(&volume(path, ""), change, consent).await
+        self.change(Method::PATCH, &volume(path, ""), change, consent).await
     }
 
     /// Deletes a volume and what it holds.

@@ -1,7 +1,11 @@
 //! Requests about snapshots.
 
-use api::v1::{Consent, Losses, NewMapping, NewSnapshots, Snapshot, SnapshotChanges};
+use api::v1::{
+    Changed, Consent, Losses, NewMapping, NewRollback, NewSnapshots, RolledBack, Snapshot,
+    SnapshotChanges,
+};
 use api::value::{Name, SnapshotPath, VolumePath};
+use hyper::Method;
 
 use super::pools::volume;
 use super::{Client, Result};
@@ -64,6 +68,19 @@ impl Client {
     ) -> Result<SnapshotChanges> {
         let from = from.map_or_else(String::new, |from| format!("&from={from}"));
         self.get(&snapshot(path, &format!("/changes?start={start}{from}"))).await
+    }
+
+    /// Gives a volume what one of its snapshots has.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn roll_back(
+        &self,
+        path: &SnapshotPath,
+        new: &NewRollback,
+        consent: Consent,
+    ) -> Result<Changed<RolledBack>> {
+        self.change(Method::POST, &snapshot(path, "/rollback"), new, consent).await
     }
 
     /// Deletes a snapshot.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Consent, Kind, Losses, NewMapping, NewSnapshots, Problem, Snapshot, SnapshotChanges,
+    Changed, Consent, Kind, Losses, NewMapping, NewRollback, NewSnapshots, Problem, RolledBack,
+    Snapshot, SnapshotChanges,
 };
 use api::value::{Name, SnapshotPath};
 use array::node::Node;
@@ -31,6 +32,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(list_snapshots, take_snapshots))
         .routes(routes!(show_snapshot, delete_snapshot))
         .routes(routes!(snapshot_changes))
+        .routes(routes!(roll_back))
         .routes(routes!(map_snapshot, unmap_snapshot))
 }
 
@@ -98,6 +100,28 @@ async fn snapshot_changes(
         return Err(Refusal::new(Kind::Invalid, what));
     }
     blocking(move || node.snapshot_changes(&path, from.as_ref(), start, most)).await.map(Json)
+}
+
+/// Gives a volume what one of its snapshots has, and the size it had then: copies nothing, and later snapshots stay. What the
+/// volume had until then is kept in a snapshot, unless told otherwise.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/volumes/{volume}/snapshots/{snapshot}/rollback", tag = "snapshot",
+    params(("pool" = Name, Path), ("volume" = Name, Path), ("snapshot" = Name, Path), Consent),
+    request_body = NewRollback,
+    responses((status = 200, body = Changed<RolledBack>), (status = "4XX", body = Problem))
+)]
+async fn roll_back(
+    State(node): Shared,
+    Path((pool, volume, snapshot)): Path<(String, String, String)>,
+    Query(consent): Query<Consent>,
+    Document(new): Document<NewRollback>,
+) -> Answer<Json<Changed<RolledBack>>> {
+    let path = snapshot_part(&pool, &volume, &snapshot)?;
+    let done = blocking(move || match consent.dry_run {
+        true => node.losses_of_rollback(&path, &new).map(Changed::WouldLose),
+        false => node.roll_back(&path, &new, consent).map(Changed::Made),
+    });
+    done.await.map(Json)
 }
 
 /// Deletes a snapshot. The space of what it alone had comes back behind that; clones of it stay.

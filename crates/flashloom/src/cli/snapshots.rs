@@ -85,6 +85,28 @@ One line, or one object, for each extent: its offset and its length in bytes, an
         #[arg(value_name = "POOL/VOLUME@NAME", required = true, num_args = 1..=2, value_parser = value::<SnapshotPath>)]
         snapshots: Vec<SnapshotPath>,
     },
+    /// Give a volume what one of its snapshots has; what it had until then is kept in a snapshot, and later snapshots stay.
+    #[command(after_long_help = "\
+Examples:
+  flashloom snapshot rollback fast/db@monday
+  flashloom snapshot rollback fast/db@monday --keep-as before-monday
+  flashloom snapshot rollback fast/db@monday --no-keep --yes
+
+Nothing is copied. The volume gets the size that it had then. Unmount it on its hosts first, or shut the database down: what
+they keep of it in memory would be wrong. Hosts that have it all the same wait for a moment, and are told that their
+namespace changed. It can be undone: by a rollback to the snapshot that was kept.")]
+    Rollback {
+        #[command(flatten)]
+        of: OfSnapshot,
+        /// What the snapshot is called that has what the volume had before. [default: before-rollback- and the time]
+        #[arg(long, value_name = "NAME", value_parser = value::<Name>, conflicts_with = "no_keep")]
+        keep_as: Option<Name>,
+        /// Take no snapshot of what the volume has: that is gone for good.
+        #[arg(long)]
+        no_keep: bool,
+        #[command(flatten)]
+        sure: SureArgs,
+    },
     /// Delete a snapshot; the space of what it alone had comes back, and clones of it stay.
     #[command(after_long_help = "\
 Examples:

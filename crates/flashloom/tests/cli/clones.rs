@@ -6,17 +6,17 @@ use super::*;
 const MIB: usize = 1 << 20;
 
 /// `fast/db` has blocks of 512 bytes, and so have its clones.
-const fn lba(mib: usize) -> u64 {
+pub const fn lba(mib: usize) -> u64 {
     (mib * MIB / 512) as u64
 }
 
 /// Writes four MiB from the first of them on.
-fn put(namespace: &client::Namespace, mib: usize, byte: u8) {
+pub fn put(namespace: &client::Namespace, mib: usize, byte: u8) {
     namespace.write(lba(mib), &vec![byte; 4 * MIB], client::Fua::No).unwrap();
 }
 
 /// Each MiB of a namespace, from its first one on, is all of this value.
-fn holds(namespace: &client::Namespace, bytes: &[u8]) {
+pub fn holds(namespace: &client::Namespace, bytes: &[u8]) {
     for (mib, byte) in bytes.iter().enumerate() {
         let mut data = vec![!byte; MIB];
         namespace.read(lba(mib), &mut data).unwrap();
@@ -25,7 +25,7 @@ fn holds(namespace: &client::Namespace, bytes: &[u8]) {
     }
 }
 
-fn map(dir: &Path, what: &str, nsid: u32, port: u16) -> client::Namespace {
+pub fn map(dir: &Path, what: &str, nsid: u32, port: u16) -> client::Namespace {
     json(dir, &format!("{what} -n {NQN} --nsid {nsid}"));
     open(port, nsid)
 }

@@ -33,6 +33,7 @@ mod raid;
 mod removed;
 mod returns;
 mod rig;
+mod rollback;
 mod schedules;
 mod scrub;
 mod shelf;

@@ -4,7 +4,7 @@ use super::{exam, log_moves, returning, scrubs, told};
 use crate::contents::BLOCK;
 use crate::host::SNAPSHOT;
 use crate::store::{Refusal, Volumes};
-use engine::{CloneSpec, DriveState, Pool, SnapshotSpec, VolumeSpec, WritesRefused};
+use engine::{CloneSpec, DriveState, Pool, RollbackSpec, SnapshotSpec, VolumeSpec, WritesRefused};
 use reactor::{Handle, random, sleep};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -79,6 +79,16 @@ impl Array {
         let (snapshot, name) = (of.to_owned(), name.to_owned());
         let spec = CloneSpec { volume, snapshot, name, id, bytes: Some(bytes) };
         told(self.pool.clone_volume(spec).await).map(drop)
+    }
+
+    /// Takes a volume back to one of its snapshots, keeping a snapshot of this name of what it has.
+    pub async fn roll_back(&self, to: &str, keep: Option<&str>) -> Result<(), Refusal> {
+        let mut id = [0; 16];
+        Prng::new(random()).fill(&mut id);
+        let volume = self.volume_of(to).ok_or(Refusal::NotFound)?;
+        let (snapshot, keep) = (to.to_owned(), keep.map(|keep| (keep.to_owned(), id)));
+        let spec = RollbackSpec { volume, snapshot, keep, created: 1 };
+        told(self.pool.rollback_volume(spec).await).map(drop)
     }
 
     pub async fn create(&self, name: &str, size: u64, unit: usize) -> Result<(), Refusal> {

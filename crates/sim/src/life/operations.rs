@@ -297,6 +297,58 @@ impl Life {
         }
     }
 
+    /// Takes a volume that nobody else uses back to a snapshot of it, and keeps one of this name. Gives whether that is
+    /// done, and what was kept.
+    pub async fn roll_back(
+        &self,
+        v: &Target,
+        to: &Target,
+        keep: Option<&str>,
+    ) -> (bool, Option<Target>) {
+        let what = format!("roll {} back to {}, keeping {keep:?}", v.name, to.name);
+        self.note(format_args!("{what}"));
+        let (kept, begun) = {
+            let mut model = self.run.model.borrow_mut();
+            let kept = keep.map(|name| (name, model.begin_snapshot(v, name)));
+            let keeps = kept.as_ref().map(|(_, (_, begun))| begun);
+            let begun = model.begin_rollback(v.serial, to, keeps);
+            (kept, begun)
+        };
+        let answer = self.settled(&what, self.store.roll_back(&to.name, keep)).await;
+        let answer = match self.waits_for_log(to, &answer).await {
+            true => Answer::Refused(Refusal::Full),
+            false => answer,
+        };
+        self.count(|c| c.others += 1);
+        match answer {
+            Answer::Done(()) => {
+                self.note(format_args!("{what}: done"));
+                let mut model = self.run.model.borrow_mut();
+                model.end_rollback(&begun, to);
+                let kept = kept.map(|(name, (serial, begun))| {
+                    model.end_write(&begun, true);
+                    model.end_create(serial);
+                    let (name, parent) = (name.to_owned(), Some(v.serial));
+                    Target { serial, name, parent, ..v.clone() }
+                });
+                (true, kept)
+            }
+            Answer::Refused(refusal) => {
+                if let Some((_, (serial, begun))) = kept {
+                    self.refuse_whole(&what, &refusal, serial, &begun);
+                } else {
+                    self.only_full(&what, &refusal);
+                }
+                // With too many drives away nobody knows which of them have it.
+                if !self.run.world.is_broken() {
+                    self.run.model.borrow_mut().refuse_rollback(&begun);
+                }
+                (false, None)
+            }
+            Answer::GivenUp | Answer::Lost => (false, None),
+        }
+    }
+
     /// Whether a change of a volume was refused because there is no space: then nothing of it was done.
     pub(super) fn lacks_space<T>(&self, answer: &Answer<T>) -> bool {
         matches!(answer, Answer::Refused(Refusal::Full)) && self.run.world.is_scarce()

@@ -32,8 +32,9 @@ pub(super) struct Volume {
     pub unit: usize,
     /// What it is a snapshot of.
     pub parent: Option<Serial>,
-    /// The snapshot that it was made of, if it is a clone, or its volume is: what that sees stays, seen or not.
-    pub keeps: Option<Serial>,
+    /// The snapshot that it was made of, if it is a clone, or its volume is, or went back to, perhaps: what that sees stays,
+    /// seen or not.
+    pub keeps: Vec<Serial>,
     /// Blocks never written are not listed: zeroes.
     pub blocks: BTreeMap<u64, Register>,
 }
@@ -54,7 +55,7 @@ impl Model {
             changed,
             unit,
             parent: None,
-            keeps: None,
+            keeps: Vec::new(),
             blocks,
         });
         u64_of(self.volumes.len() - 1)
@@ -85,7 +86,7 @@ impl Model {
         for serial in (0..self.volumes.len()).rev() {
             let is_kept = self.volumes.iter().any(|v| {
                 let is_there = v.presence != Presence::Gone || !v.blocks.is_empty();
-                is_there && v.keeps == Some(u64_of(serial))
+                is_there && v.keeps.contains(&u64_of(serial))
             });
             let volume = &mut self.volumes[serial];
             if volume.presence == Presence::Gone && !is_kept {
@@ -152,6 +153,60 @@ impl Model {
         }
     }
 
+    /// A volume that nobody writes to goes back to what a snapshot of it has; what it has until then may be copied by this
+    /// one, which keeps it.
+    pub fn begin_rollback(&mut self, volume: Serial, to: &Target, keep: Option<&Begun>) -> Begun {
+        // What that has is what there was before.
+        self.copies.retain(|copy| keep.is_none_or(|keep| copy.at != keep.at));
+        let at = self.tick();
+        let had = self.volume(to.serial).blocks.range(..to.size).map(|(block, _)| *block);
+        let mut blocks: BTreeSet<u64> = had.collect();
+        blocks.extend(self.volume(volume).blocks.keys());
+        let mut given = Vec::new();
+        for block in blocks {
+            let has = block < to.size && self.volume(to.serial).blocks.contains_key(&block);
+            let origins = match has {
+                true => {
+                    let register = self.register(to.serial, block);
+                    register.copied = true;
+                    register.allowed(at)
+                }
+                false => vec![Origin::ZERO],
+            };
+            self.begin_version(volume, block, at, origins.clone());
+            self.register(volume, block).copied = true;
+            given.push((block, origins));
+        }
+        self.spread(volume, given.into_iter());
+        let of = self.volume(volume);
+        of.sizes.push(to.size);
+        of.keeps.push(to.serial);
+        Begun { volume, first: 0, count: u64::MAX, at }
+    }
+
+    /// The rollback to a snapshot of this size was answered with success.
+    pub fn end_rollback(&mut self, rollback: &Begun, to: &Target) {
+        let now = self.tick();
+        let volume = self.volume(rollback.volume);
+        (volume.sizes, volume.keeps, volume.changed) = (vec![to.size], vec![to.serial], now);
+        for register in volume.blocks.values_mut() {
+            register.end(rollback.at, now, true);
+        }
+        self.forget();
+    }
+
+    /// The rollback was refused: nothing of it was done.
+    pub fn refuse_rollback(&mut self, rollback: &Begun) {
+        let now = self.tick();
+        let volume = self.volume(rollback.volume);
+        volume.sizes.truncate(1);
+        volume.keeps.pop();
+        volume.changed = now;
+        for register in volume.blocks.values_mut() {
+            register.versions.retain(|version| version.begun != rollback.at);
+        }
+    }
+
     /// The resize was refused: nothing of it was done.
     pub fn refuse_resize(&mut self, resize: &Begun) {
         let now = self.tick();
@@ -210,7 +265,7 @@ impl Model {
             size: v.sizes[0],
             unit: v.unit,
             parent: v.parent,
-            inherits: v.keeps.is_some(),
+            inherits: !v.keeps.is_empty(),
         };
         present.map(target).collect()
     }
@@ -233,7 +288,7 @@ impl Model {
         let used = |volume: &Volume| {
             let (least, most) = volume.used();
             // What it has not of its own does not count.
-            let least = if volume.keeps.is_some() { 0 } else { least };
+            let least = if volume.keeps.is_empty() { least } else { 0 };
             (volume.name.clone(), least, most)
         };
         there.filter(|v| v.renaming.is_none() && v.sizes.len() == 1).map(used).collect()

@@ -29,8 +29,8 @@ impl Draining {
         Self(pending)
     }
 
-    /// Of one that has fewer blocks now.
-    pub(super) fn shrunk(namespace: &Namespace) -> Self {
+    /// Of what its backend still has of one that has fewer blocks now, or another backend.
+    pub(super) fn still(namespace: &Namespace) -> Self {
         let pending = Pending::default();
         namespace.fence.drain(&pending);
         Self(pending)

@@ -71,16 +71,18 @@ impl Target {
 
     /// Takes from a namespace what keeps its bytes, which is expected to come again: it is
     /// [absent](crate::namespace::Backend::Absent) until it is [provided](Self::provide_namespace). Hosts are told, and
-    /// hold back what they send; commands that the backend has go on there, and end as it lets them.
+    /// hold back what they send; commands that the backend has go on there, and end as it lets them, until what is returned
+    /// is [done](Draining::wait).
     ///
     /// # Errors
     /// There is no such subsystem or namespace.
-    pub fn withdraw_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
+    pub fn withdraw_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<Draining, ManageError> {
         let mut registry = self.lock();
-        let there = registry.namespace(nqn, nsid)?;
+        let there = Arc::clone(registry.namespace(nqn, nsid)?);
         let bytes = there.bytes();
         let withdrawn = Arc::new(there.on(Backend::Absent { bytes }, bytes));
-        self.replace(registry, nqn, withdrawn)
+        self.replace(registry, nqn, withdrawn)?;
+        Ok(Draining::still(&there))
     }
 
     /// Puts the same namespace on another backend, and tells the hosts.
@@ -138,7 +140,7 @@ impl Target {
         let shrinks = bytes < namespace.bytes();
         namespace.set_blocks(bytes / block);
         self.namespaces_changed(registry, nqn, nsid);
-        Ok(if shrinks { Draining::shrunk(&namespace) } else { Draining::default() })
+        Ok(if shrinks { Draining::still(&namespace) } else { Draining::default() })
     }
 
     /// Protects a namespace from writes, or stops protecting it (NSATTR bit 0).

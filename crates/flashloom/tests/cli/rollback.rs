@@ -1,0 +1,150 @@
+//! Rollbacks: a volume goes back to a snapshot, whether hosts have it or not, and forth again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::clones::{holds, lba, map, put};
+use super::snapshots::{make, open};
+use super::*;
+
+const NO_HOST: &str = "snapshot rollback fast/db@mon";
+
+fn names(dir: &Path) -> Vec<String> {
+    let all = json(dir, "snapshot list fast/db");
+    let name = |snapshot: &Value| snapshot["name"].as_str().unwrap().to_owned();
+    all.as_array().unwrap().iter().map(name).collect()
+}
+
+#[test]
+fn a_volume_goes_back_to_a_snapshot_and_forth_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve --discovery off --listen 127.0.0.1:{port} memory:16MiB");
+    let daemon = Daemon::start(dir, &serve);
+    make(dir);
+    let db = open(port, 1);
+    put(&db, 0, 0xa1);
+    json(dir, "snapshot create fast/db@mon");
+    put(&db, 0, 0xb2);
+    json(dir, "snapshot create fast/db@tue");
+    put(&db, 4, 0xc3);
+    json(dir, "volume resize fast/db 128MiB");
+    let id = json(dir, "volume show fast/db")["id"].take();
+
+    // Hosts have it: who asks is told so, and nothing is done.
+    let (_, said) = failure(dir, NO_HOST);
+    assert!(said.contains("namespace 1 of") && said.contains("unmount it"), "{said}");
+    let would = json(dir, &format!("{NO_HOST} --no-keep --dry-run"));
+    assert_eq!(would["losses"].as_array().unwrap().len(), 2, "{would}");
+    holds(&db, &[0xb2, 0xb2, 0xb2, 0xb2, 0xc3, 0xc3, 0xc3, 0xc3, 0]);
+
+    // Meant, the namespace is the same, and has what it had on Monday.
+    let back = json(dir, &format!("{NO_HOST} --yes --keep-as last"));
+    assert_eq!((&back["kept"], &back["volume"]["id"]), (&"fast/db@last".into(), &id));
+    assert_eq!(
+        (&back["volume"]["size"], &back["volume"]["origin"]),
+        (&(64 << 20).into(), &Value::Null)
+    );
+    let event = "volume fast/db went back to fast/db@mon; fast/db@last has what it had before";
+    until_event(dir, event);
+    rig::wait_until("hosts see the size of Monday", || db.geometry().blocks == lba(64));
+    holds(&db, &[0xa1, 0xa1, 0xa1, 0xa1, 0, 0]);
+    put(&db, 2, 0xd4);
+    assert_eq!(names(dir), ["fast/db@mon", "fast/db@tue", "fast/db@last"]);
+    let last = map(dir, "snapshot map fast/db@last", 5, port);
+    holds(&last, &[0xb2, 0xb2, 0xb2, 0xb2, 0xc3, 0xc3, 0xc3, 0xc3, 0]);
+    rig::wait_until("what it went back to is counted", || {
+        let volume = json(dir, "volume show fast/db");
+        volume["inherited"] == 4 << 20 && volume["used"] == 4 << 20
+    });
+    // All of now is told, and what Tuesday had beside it.
+    json(dir, "snapshot create fast/db@wed");
+    let data = serde_json::json!([{ "offset": 0, "bytes": 6 << 20, "data": true }]);
+    assert_eq!(json(dir, "snapshot diff fast/db@tue fast/db@wed"), data);
+    let (_, said) = failure(dir, "snapshot diff fast/db@wed fast/db@last");
+    assert!(said.contains("is not older than"), "{said}");
+    let (_, said) = failure(dir, "volume delete fast/db --yes");
+    assert!(said.contains("is namespace 1 of"), "{said}");
+
+    // And forth, over a kill.
+    last.shut_down().unwrap();
+    db.shut_down().unwrap();
+    drop(daemon);
+    let daemon = Daemon::start(dir, &serve);
+    rig::wait_until("the pool is open", || json(dir, "pool show fast")["status"].is_object());
+    assert_eq!(names(dir), ["fast/db@mon", "fast/db@tue", "fast/db@last", "fast/db@wed"]);
+    json(dir, "snapshot unmap fast/db@last --yes");
+    json(dir, "volume unmap fast/db --yes");
+    let (_, said) = failure(dir, "snapshot rollback fast/db@last --no-keep");
+    assert!(said.contains("would be lost"), "{said}");
+    let (_, said) = failure(dir, "snapshot rollback fast/db@last --keep-as tue");
+    assert!(said.contains("fast/db@tue is there already"), "{said}");
+    let forth = json(dir, "snapshot rollback fast/db@last --no-keep --yes");
+    assert_eq!((&forth["kept"], &forth["volume"]["size"]), (&Value::Null, &(128 << 20).into()));
+    let kept = json(dir, "snapshot rollback fast/db@last")["kept"].take();
+    assert!(kept.as_str().unwrap().starts_with("fast/db@before-rollback-2"), "{kept}");
+    let db = map(dir, "volume map fast/db", 1, port);
+    holds(&db, &[0xb2, 0xb2, 0xb2, 0xb2, 0xc3, 0xc3, 0xc3, 0xc3, 0]);
+    let mut end = vec![1; 1 << 20];
+    db.read(lba(127), &mut end).unwrap();
+    assert!(end.iter().all(|byte| *byte == 0));
+    for name in names(dir) {
+        json(dir, &format!("snapshot delete {name} --yes"));
+    }
+    holds(&db, &[0xb2, 0xb2, 0xb2, 0xb2, 0xc3, 0xc3, 0xc3, 0xc3, 0]);
+    db.shut_down().unwrap();
+    daemon.stop();
+}
+
+/// A host that writes all the while: none of its commands fails, and what was acknowledged before is in the snapshot kept.
+#[test]
+fn hosts_that_have_a_volume_wait_while_it_goes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve --discovery off --listen 127.0.0.1:{port} memory:16MiB");
+    let daemon = Daemon::start(dir, &serve);
+    make(dir);
+    let db = Arc::new(open(port, 1));
+    json(dir, "snapshot create fast/db@mon");
+    let (ends, told) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let writer = std::thread::spawn({
+        let (db, ends, told) = (Arc::clone(&db), Arc::clone(&ends), Arc::clone(&told));
+        move || {
+            for number in 1.. {
+                if ends.load(Ordering::Acquire) {
+                    return number - 1;
+                }
+                let mut data = [0; 512];
+                data[..8].copy_from_slice(&u64::to_le_bytes(number));
+                db.write(number % 64, &data, client::Fua::No).unwrap();
+                told.store(number, Ordering::Release);
+            }
+            0
+        }
+    });
+    let newest = |namespace: &client::Namespace| {
+        let mut data = vec![0; 64 * 512];
+        namespace.read(0, &mut data).unwrap();
+        let number = |part: &[u8]| u64::from_le_bytes(part[..8].try_into().unwrap());
+        data.chunks_exact(512).map(number).max().unwrap()
+    };
+    for round in 0..8 {
+        let from = told.load(Ordering::Acquire);
+        rig::wait_until("the host writes", || told.load(Ordering::Acquire) > from + 64);
+        let before = told.load(Ordering::Acquire);
+        json(dir, &format!("snapshot rollback fast/db@mon --yes --keep-as kept{round}"));
+        let after = told.load(Ordering::Acquire);
+        let was = map(dir, &format!("snapshot map fast/db@kept{round}"), 9, port);
+        let kept = newest(&was);
+        assert!((before..=after + 1).contains(&kept), "{before} to {after}, not {kept}");
+        was.shut_down().unwrap();
+        json(dir, &format!("snapshot unmap fast/db@kept{round} --yes"));
+    }
+    ends.store(true, Ordering::Release);
+    let last = writer.join().unwrap();
+    assert_eq!(newest(&db), last);
+    drop(db);
+    daemon.stop();
+}

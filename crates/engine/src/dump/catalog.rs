@@ -7,7 +7,7 @@ use super::report::{Finding, Structure, VolumeSeen};
 use super::{Look, advice};
 use crate::area::catalog::{Broken, Trail, load, trails};
 use crate::format::Bad;
-use crate::format::catalog::{Catalog, Kind, Object, PAGE};
+use crate::format::catalog::{Catalog, PAGE};
 
 /// Looks at the catalogs of all drives, and gives the newest.
 pub(super) async fn find(look: &Look<'_>) -> Option<Catalog> {
@@ -117,14 +117,7 @@ fn tell_all(look: &Look<'_>, all: &[(u16, Trail)], found: Option<&Catalog>) {
 
 /// Lists the volumes there are.
 pub(super) fn list(look: &Look<'_>, catalog: &Catalog) {
-    for object in catalog.objects().filter(|object| object.kind == Kind::Group) {
-        let (kind, name) = (object.kind.name(), &object.name);
-        let what = format!("{kind} {name} is of a kind that this program does not serve");
-        let advice = "a newer program opens the pool";
-        look.add(Finding::error(Structure::Catalog, what).advise(advice));
-    }
-    let is_volume = |object: &&Object| matches!(object.kind, Kind::Volume | Kind::Clone);
-    let volumes = catalog.objects().filter(is_volume);
+    let volumes = catalog.objects().filter(|object| object.is_volume());
     let volumes = volumes.map(|volume| VolumeSeen {
         name: volume.name.to_string(),
         id: volume.id,

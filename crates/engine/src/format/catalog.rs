@@ -106,6 +106,17 @@ impl Object {
         }
     }
 
+    /// It is what hosts read and write, a clone or not.
+    #[must_use]
+    pub const fn is_volume(&self) -> bool {
+        matches!(self.kind, Kind::Volume | Kind::Clone)
+    }
+
+    #[must_use]
+    pub const fn is_group(&self) -> bool {
+        matches!(self.kind, Kind::Group)
+    }
+
     /// Which version what is written to it now is of.
     #[must_use]
     pub fn version(&self) -> Version {
@@ -146,9 +157,9 @@ impl Object {
         if [self.epoch, self.parent_epoch].iter().any(|epoch| version_of(*epoch).is_none()) {
             return Err(Bad::Field("epoch"));
         }
-        let has_volume = matches!(self.kind, Kind::Volume | Kind::Clone);
         let was_other = self.first_view != self.view;
-        if self.first_view.get() == 0 || self.first_view > self.view || was_other && !has_volume {
+        let can_be = self.is_volume() || !was_other;
+        if self.first_view.get() == 0 || self.first_view > self.view || !can_be {
             return Err(Bad::Field("first view"));
         }
         if self.placement == 0 || self.placement > self.view.get() {
@@ -431,18 +442,17 @@ impl Catalog {
             }
         }
         if let Some(group) = object.group
-            && self.get(group).is_none_or(|group| group.kind != Kind::Group)
+            && !self.get(group).is_some_and(Object::is_group)
         {
             return Err(Bad::Field("group"));
         }
         // What others rely on stays.
         let before = self.get(object.view);
-        let is_group = |of: &Object| of.kind == Kind::Group;
         match before {
             Some(before) if before.placement != object.placement => Err(Bad::Field("placement")),
             Some(before) if before.first_view != object.first_view => Err(Bad::Field("first view")),
             Some(before) if before.epoch > object.epoch => Err(Bad::Field("epoch")),
-            Some(before) if is_group(before) != is_group(object) => {
+            Some(before) if before.is_group() != object.is_group() => {
                 Err(Bad::Field("kind of an object"))
             }
             _ => Ok(()),

@@ -6,7 +6,7 @@ use crate::area;
 use crate::area::catalog::Trail;
 use crate::drives::DriveSet;
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::{self, Catalog};
+use crate::format::catalog::Catalog;
 use crate::format::label::Label;
 use crate::superblock::{Kept, Place};
 
@@ -29,7 +29,7 @@ impl Newest {
 ///
 /// # Errors
 /// `Corrupt` or `Failed` when no drive has one, `Loss` when changes that were acknowledged are damaged on all drives and
-/// that is not accepted, `Invalid` when it has what this program cannot serve.
+/// that is not accepted.
 pub(super) async fn newest_catalog(
     drives: &DriveSet,
     label: &Label,
@@ -65,7 +65,7 @@ pub(super) async fn newest_catalog(
                         && other.broken.is_none_or(|broken| broken.later.is_none())
                 };
                 alike &= trails.iter().all(is_same);
-                check(&catalog, &trails, accept_loss)?;
+                check_lost(&catalog, &trails, accept_loss)?;
                 return Ok(Newest { catalog, places, alike });
             }
             Ok(_) => alike = false,
@@ -79,8 +79,8 @@ pub(super) async fn newest_catalog(
     })
 }
 
-/// Whether this program can serve all that the catalog has, and nothing of it is lost.
-fn check(catalog: &Catalog, trails: &[(u16, Trail)], accept_loss: bool) -> Result<()> {
+/// Refuses a catalog of which later changes are lost.
+fn check_lost(catalog: &Catalog, trails: &[(u16, Trail)], accept_loss: bool) -> Result<()> {
     let later = trails.iter().filter_map(|(_, trail)| trail.broken?.later).max();
     // Of the last one that a drive has it is not known whether it was acknowledged.
     if later.is_some_and(|later| later > catalog.generation + 1) && !accept_loss {
@@ -88,14 +88,5 @@ fn check(catalog: &Catalog, trails: &[(u16, Trail)], accept_loss: bool) -> Resul
             "changes of the pool's volumes that were acknowledged are damaged on all of its drives";
         return Err(Error::new(Kind::Loss, context));
     }
-    match catalog.objects().find(|object| object.kind == catalog::Kind::Group) {
-        None => Ok(()),
-        Some(object) => {
-            let (kind, name) = (object.kind.name(), &object.name);
-            let context = format!(
-                "the pool has a {kind}, {name}, which this program does not know how to serve"
-            );
-            Err(Error::new(Kind::Invalid, context))
-        }
-    }
+    Ok(())
 }

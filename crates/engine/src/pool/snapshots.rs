@@ -152,12 +152,15 @@ impl Pool {
     pub async fn take_snapshots(&self, specs: Vec<SnapshotSpec>) -> Result<()> {
         // To its end, also where nobody waits for it any more: hosts wait in the midst of it.
         let pool = self.clone();
-        let taking = reactor::spawn(async move { pool.take_each(&specs).await });
+        let taking = reactor::spawn(async move {
+            let _turn = pool.turn().await?;
+            pool.take_each(&specs).await
+        });
         taking.await.unwrap_or_else(|| Err(Error::new(Kind::Gone, "the reactor has stopped")))
     }
 
-    async fn take_each(&self, specs: &[SnapshotSpec]) -> Result<()> {
-        let _turn = self.turn().await?;
+    /// Within a [turn](Self::turn).
+    pub(super) async fn take_each(&self, specs: &[SnapshotSpec]) -> Result<()> {
         let common = &self.0.common;
         let most = common.superblock.objects_max();
         let take = |catalog: &Catalog| edit_to_take(catalog, specs, most);

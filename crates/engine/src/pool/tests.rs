@@ -20,6 +20,7 @@ mod copies;
 mod crossing;
 mod discards;
 mod graces;
+mod groups;
 mod halves;
 mod held;
 mod hung;

@@ -46,19 +46,26 @@ pub(super) fn check_size(bytes: u64) -> Result<()> {
 
 /// A volume of this name that is not being deleted.
 pub(super) fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Object> {
-    let found = catalog.find(name).filter(|object| !object.deleted);
-    found.ok_or_else(|| Error::new(Kind::NotFound, format!("no volume is called {name}")))
+    let none = |what| Err(Error::new(Kind::NotFound, what));
+    match catalog.find(name).filter(|object| !object.deleted) {
+        Some(found) if found.is_volume() => Ok(found),
+        Some(_) => none(format!("{name} is a group, not a volume")),
+        None => none(format!("no volume is called {name}")),
+    }
 }
 
 pub(super) fn check_new_name(catalog: &Catalog, name: &str) -> Result<()> {
     check_name(name).map_err(invalid)?;
     match catalog.find(name) {
-        Some(_) => Err(Error::new(Kind::Exists, format!("a volume is called {name} already"))),
+        Some(found) => {
+            let what = if found.is_group() { "group" } else { "volume" };
+            Err(Error::new(Kind::Exists, format!("a {what} is called {name} already")))
+        }
         None => Ok(()),
     }
 }
 
-/// The view of a volume to be made.
+/// The view of a volume or a group to be made.
 pub(super) fn new_view(catalog: &Catalog, most: usize) -> Result<View> {
     if catalog.len() >= most {
         let what =
@@ -111,9 +118,8 @@ impl Pool {
     /// has forgotten those volumes, or how large they were.
     pub(super) async fn free_orphans(&self) -> Result<()> {
         let ends = self.0.common.superblock.catalog(|catalog| {
-            let is_volume =
-                |of: &&Object| matches!(of.kind, catalog::Kind::Volume | catalog::Kind::Clone);
-            let volumes = catalog.objects().filter(is_volume).filter(|volume| !volume.deleted);
+            let is_there = |of: &&Object| of.is_volume() && !of.deleted;
+            let volumes = catalog.objects().filter(is_there);
             let ends = volumes.map(|volume| (volume.view, Self::end_of(volume.bytes)));
             ends.collect::<BTreeMap<View, u64>>()
         });
@@ -152,6 +158,9 @@ impl Pool {
                 if let (Some(view), Some(sees)) = (object.parent, object.sees()) {
                     self.adopt_snapshot(object, view, sees);
                 }
+                continue;
+            }
+            if object.is_group() {
                 continue;
             }
             if object.deleted {
@@ -220,14 +229,15 @@ impl Pool {
         self.volume(&spec.name)
     }
 
-    /// Deletes a volume. Its space comes back behind that, but for what clones of it see: that stays for them.
+    /// Deletes a volume, which leaves its group. Its space comes back behind that, but for what clones of it see: that
+    /// stays for them.
     ///
     /// # Errors
     /// `NotFound`, `Busy` while it has snapshots, and `Failed` when the log or too many drives failed.
     pub async fn delete_volume(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
         let mark = |catalog: &Catalog| {
-            let volume = Object { deleted: true, ..find(catalog, name)?.clone() };
+            let volume = Object { deleted: true, group: None, ..find(catalog, name)?.clone() };
             let snapshots = catalog.snapshots_of(volume.view).count();
             if snapshots > 0 {
                 let what = format!("volume {name} has {snapshots} snapshots: delete those first");
@@ -258,8 +268,8 @@ impl Pool {
         let drop = |catalog: &Catalog| {
             let Some(volume) = catalog.get(view) else { return Ok((catalog.edit(vec![]), vec![])) };
             if catalog.needing(view) > 0 {
-                // Clones see what it had.
-                let unseen = Object { bytes: 0, shrunk_from: 0, ..volume.clone() };
+                // Clones see what it had. The group that it was rolled back in has what hosts see, and not this.
+                let unseen = Object { bytes: 0, shrunk_from: 0, group: None, ..volume.clone() };
                 return Ok((changed(catalog, unseen), vec![]));
             }
             let gone = gone_with(catalog, view);

@@ -387,26 +387,6 @@ fn edits_that_are_damaged_on_all_drives_are_not_passed_over_in_silence() {
 }
 
 #[test]
-fn kinds_that_are_not_served_yet_are_refused_by_name() {
-    let rig = Rig::new(2, 1, 1);
-    reactor::simulate(1, async move {
-        let superblock = rig.blank();
-        let group = |catalog: &Catalog| {
-            let mut edit = more(catalog, 1);
-            let Record::Put(volume) = edit.records[0].clone() else { panic!() };
-            let (kind, name) = (crate::format::catalog::Kind::Group, "app".into());
-            edit.records[0] =
-                Record::Put(Object { kind, name, bytes: 0, shrunk_from: 0, ..volume });
-            Ok((edit, ()))
-        };
-        superblock.change_catalog(group).await.unwrap();
-        let refused = rig.open().await.err().unwrap();
-        assert_eq!(refused.kind, Kind::Invalid);
-        assert!(refused.to_string().contains("a group, app,"), "{refused}");
-    });
-}
-
-#[test]
 fn as_many_snapshots_are_taken_at_one_instant_as_an_edit_has_room_for() {
     reactor::simulate(1, async {
         let pool = Pool::create(spec(&drives(4, 96 * MIB), LogSpec::Bbu(vec![pmem(4 * MIB)])), &[]);

@@ -14,7 +14,7 @@ pub use address::{Address, Advertise};
 pub use ana::AnaState;
 pub use backend::Backend;
 pub use member::{DrivePath, LogPlace, PoolDrive};
-pub use name::{Name, SnapshotPath, VolumePath};
+pub use name::{GroupPath, GroupSnapshotPath, Name, SnapshotPath, VolumePath};
 pub use nqn::Nqn;
 pub use period::Period;
 pub use size::Size;

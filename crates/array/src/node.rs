@@ -30,6 +30,7 @@ mod changes;
 mod configuration;
 mod delete;
 mod drives;
+mod groups;
 mod hardware;
 mod health;
 mod jobs;

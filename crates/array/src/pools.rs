@@ -26,6 +26,7 @@ mod clones;
 mod delete;
 mod due;
 mod export;
+mod groups;
 mod health;
 mod held;
 mod look;
@@ -47,7 +48,7 @@ mod volumes;
 pub use again::Reopening;
 use due::Sight;
 pub use due::sights;
-pub use held::{NewNames, Snapshot};
+pub use held::{Group, NewNames, Snapshot};
 pub use look::needs;
 use made_of::Progress;
 pub use made_of::{MadeOf, Member};
@@ -60,6 +61,7 @@ pub use scrub::ScrubRecord;
 pub use spares::SpareDef;
 use spares::Standby;
 pub use view::{condition, documents, health_of, problem, rebuild_document};
+pub use volumes::Beside;
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

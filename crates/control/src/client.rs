@@ -21,6 +21,7 @@ use crate::limits::RESPONSE_BYTES;
 
 mod configuration;
 mod drives;
+mod groups;
 mod jobs;
 mod pools;
 mod schedules;

@@ -29,6 +29,7 @@ use lists::{ControllersAsked, EventsAsked, List, Page, part_of};
 
 mod configuration;
 mod drives;
+mod groups;
 mod jobs;
 mod lists;
 mod pools;
@@ -58,6 +59,7 @@ type Shared = State<Arc<Node>>;
         (name = "drive", description = "Drives of pools: taken out, taken back, replaced"),
         (name = "volume", description = "Volumes of a pool, and the namespaces they are mapped as"),
         (name = "snapshot", description = "Snapshots of volumes, and the namespaces they are mapped as"),
+        (name = "group", description = "Consistency groups: volumes of which snapshots are taken at one instant"),
         (name = "schedule", description = "Schedules: snapshots that are taken by themselves, and deleted once there are enough"),
         (name = "configuration", description = "What is served as a whole, now and before"),
         (name = "job", description = "Work that takes long: listed, waited for, cancelled"),
@@ -87,6 +89,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .merge(drives::api())
         .merge(scrub::api())
         .merge(snapshots::api())
+        .merge(groups::api())
         .merge(schedules::api())
         .merge(spares::api())
         .merge(jobs::api())

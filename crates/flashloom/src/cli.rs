@@ -10,6 +10,7 @@ pub mod bench;
 mod configuration;
 pub mod connect;
 mod drives;
+mod groups;
 mod hosts;
 mod jobs;
 mod manage;
@@ -26,6 +27,7 @@ pub use attach::AttachArgs;
 pub use configuration::{ConfigVerb, SureArgs};
 pub use connect::ConnectArgs;
 pub use drives::{DriveVerb, OfDrive, RebuildVerb};
+pub use groups::GroupVerb;
 pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, To, duration};
 pub use jobs::{JobArgs, JobVerb};
 pub use manage::{
@@ -185,6 +187,11 @@ Exit codes, as monitors have them:
     Snapshot {
         #[command(subcommand)]
         verb: SnapshotVerb,
+    },
+    /// Consistency groups: volumes of the running daemon, of which snapshots are taken at one instant.
+    Group {
+        #[command(subcommand)]
+        verb: GroupVerb,
     },
     /// Schedules: snapshots of the running daemon's volumes, taken by themselves.
     Schedule {

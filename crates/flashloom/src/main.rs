@@ -14,6 +14,7 @@ mod dump;
 mod events;
 mod exit;
 mod generate;
+mod groups;
 mod health;
 mod jobs;
 mod log;
@@ -157,6 +158,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Drive { verb } => drives::drive(global, verb),
         Command::Volume { verb } => pools::volume(global, verb),
         Command::Snapshot { verb } => snapshots::snapshot(global, verb),
+        Command::Group { verb } => groups::group(global, verb),
         Command::Schedule { verb } => schedules::schedule(global, verb),
         Command::Job { verb } => jobs::job(global, verb),
         Command::Config { verb } => configuration::config(global, verb),

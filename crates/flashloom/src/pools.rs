@@ -434,11 +434,12 @@ fn volume_table(all: &[Volume]) -> Table {
             "block",
             "snapshots",
             "origin",
+            "group",
             "subsystem",
             "nsid",
             "uuid",
         ],
-        &[2, 3, 4, 5, 6, 9],
+        &[2, 3, 4, 5, 6, 10],
     );
     for volume in all {
         let mapping = volume.mapping.as_ref();
@@ -451,6 +452,7 @@ fn volume_table(all: &[Volume]) -> Table {
             volume.block_size.to_string(),
             or_dash(volume.snapshots),
             or_dash(volume.origin.as_ref()),
+            or_dash(volume.group.as_ref().map(|of| &of.group)),
             or_dash(mapping.map(|at| at.subsystem.to_string())),
             or_dash(mapping.map(|at| at.nsid)),
             volume.id.to_string(),

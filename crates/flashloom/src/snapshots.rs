@@ -111,7 +111,7 @@ fn diff(global: &Global, snapshots: &[SnapshotPath]) -> Outcome {
     if is_json { emit("\n]\n") } else { Ok(()) }
 }
 
-fn snapshot_table(all: &[Snapshot]) -> Table {
+pub fn snapshot_table(all: &[Snapshot]) -> Table {
     let header =
         ["snapshot", "taken", "state", "size", "referenced", "unique", "subsystem", "nsid", "uuid"];
     let mut table = table(&header, &[3, 4, 5, 7]);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::value::{Name, Nqn, Size, SnapshotPath, VolumePath};
+use crate::value::{GroupPath, Name, Nqn, Size, SnapshotPath, VolumePath};
 
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -37,6 +37,9 @@ pub struct Volume {
     /// What it was cloned from. Left out where it is no clone, and while its pool is not open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// The group that it is in, if it is in one. Left out while its pool is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupPath>,
     /// What it is mapped as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Mapping>,

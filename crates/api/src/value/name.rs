@@ -1,4 +1,4 @@
-//! Names of pools, volumes and snapshots, and those with what they belong to: `fast/db`, `fast/db@monday`.
+//! Names of pools, volumes, groups and snapshots, and those with what they belong to: `fast/db`, `fast/db@monday`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::Refused;
 use crate::limits::NAME_BYTES;
 
-/// A pool's, a volume's or a snapshot's name: letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
+/// A pool's, a volume's, a group's or a snapshot's name: letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
@@ -42,7 +42,7 @@ impl fmt::Display for Name {
 super::text_value!(
     Name,
     "fast",
-    "A pool's, volume's or snapshot's name: 1 to 64 letters, digits, - _ and ."
+    "A pool's, volume's, group's or snapshot's name: 1 to 64 letters, digits, - _ and ."
 );
 
 /// A volume and the pool that it is on, written `POOL/NAME`.
@@ -110,3 +110,63 @@ super::text_value!(
     "fast/db@monday",
     "A snapshot with its volume and its pool: POOL/VOLUME@NAME."
 );
+
+/// A group of volumes and the pool that it is in, written `POOL/GROUP`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupPath {
+    /// The pool.
+    pub pool: Name,
+    /// The group in that pool.
+    pub group: Name,
+}
+
+impl FromStr for GroupPath {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let Some((pool, group)) = text.split_once('/') else {
+            return Err(Refused::new(
+                format!("{text:?} names no group"),
+                "write POOL/GROUP, such as fast/app",
+            ));
+        };
+        Ok(Self { pool: pool.parse()?, group: group.parse()? })
+    }
+}
+
+impl fmt::Display for GroupPath {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&format!("{}/{}", self.pool, self.group))
+    }
+}
+
+super::text_value!(GroupPath, "fast/app", "A group of volumes with its pool: POOL/GROUP.");
+
+/// What the snapshots of a group's volumes are called, with the group: written `POOL/GROUP@NAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSnapshotPath {
+    /// The group.
+    pub group: GroupPath,
+    /// The snapshot of each of its volumes.
+    pub snapshot: Name,
+}
+
+impl FromStr for GroupSnapshotPath {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let Some((group, snapshot)) = text.split_once('@') else {
+            return Err(Refused::new(
+                format!("{text:?} names no snapshot"),
+                "write POOL/GROUP@NAME, such as fast/app@monday",
+            ));
+        };
+        Ok(Self { group: group.parse()?, snapshot: snapshot.parse()? })
+    }
+}
+
+impl fmt::Display for GroupSnapshotPath {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&format!("{}@{}", self.group, self.snapshot))
+    }
+}

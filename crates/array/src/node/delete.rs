@@ -25,7 +25,7 @@ impl Node {
         let loss = match view.serving()?.pools.pool(name) {
             Ok(pool) => {
                 let (volumes, used) = (pool.volumes(), Size::new(pool.status()?.used));
-                let snapshots: usize = volumes.iter().map(|(_, _, snapshots, _)| snapshots).sum();
+                let snapshots: usize = volumes.iter().map(|(_, _, beside)| beside.snapshots).sum();
                 let snapshots = match snapshots {
                     0 => String::new(),
                     1 => ", a snapshot".to_owned(),

@@ -134,7 +134,7 @@ impl Node {
         new.names.iter().map(|path| self.snapshot(path)).collect()
     }
 
-    fn losses_of_snapshot(&self, path: &SnapshotPath) -> Result<Losses> {
+    pub(super) fn losses_of_snapshot(&self, path: &SnapshotPath) -> Result<Losses> {
         let view = self.view();
         view.state.check_not_mapped(&Backend::Snapshot(path.clone()))?;
         let of = &path.volume;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::v1::{
-    Consent, Kind, Losses, Mapping, NewVolume, Origin, Severity, Volume, VolumeChange, VolumeState,
+    Consent, Kind, Losses, Mapping, NewVolume, Severity, Volume, VolumeChange, VolumeState,
 };
-use api::value::{Backend, Name, Size, SnapshotPath, VolumePath};
+use api::value::{Backend, GroupPath, Name, Size, SnapshotPath, VolumePath};
 use uuid::Uuid;
 
 use super::Node;
@@ -15,7 +15,7 @@ use crate::desired;
 use crate::jobs::Task;
 use crate::limits::NAMESPACE_DRAIN;
 use crate::losses::check_meant;
-use crate::pools::OpenPool;
+use crate::pools::{Beside, OpenPool};
 use crate::serving::drained;
 use crate::{Error, Result};
 
@@ -30,10 +30,10 @@ impl Node {
         // Of thousands, each is not looked for among all.
         let mut mappings: BTreeMap<_, _> = view.state.mappings().collect();
         for pool in view.serving()?.pools.open_pools() {
-            for (volume, is, snapshots, origin) in pool.volumes() {
+            for (volume, is, beside) in pool.volumes() {
                 let path = VolumePath { pool: pool.name().clone(), volume };
                 let mapping = mappings.remove(&Backend::Volume(path.clone()));
-                volumes.push(document(&path, &is, (snapshots, origin), mapping));
+                volumes.push(document(&path, &is, beside, mapping));
             }
         }
         let closed = view.seen_closed()?.filter_map(|seen| {
@@ -48,6 +48,7 @@ impl Node {
                 block_size: seen.block_size,
                 snapshots: None,
                 origin: None,
+                group: None,
                 mapping: Some(seen.mapping),
                 state: VolumeState::Inaccessible,
             })
@@ -65,7 +66,7 @@ impl Node {
         let view = self.view();
         let pool = view.serving()?.pools.pool(&path.pool)?;
         let volume = pool.volume(&path.volume)?;
-        let beside = (pool.snapshots_of(&path.volume)?, pool.origin_of(&path.volume)?);
+        let beside = pool.beside(&path.volume)?;
         let mapping = view.state.mapping(&Backend::Volume(path.clone()));
         Ok(document(path, &volume, beside, mapping))
     }
@@ -332,7 +333,7 @@ fn check_volume_size(size: Size) -> Result<()> {
 fn document(
     path: &VolumePath,
     volume: &engine::Volume,
-    (snapshots, origin): (usize, Option<Origin>),
+    Beside { snapshots, origin, group }: Beside,
     mapping: Option<Mapping>,
 ) -> Volume {
     Volume {
@@ -345,6 +346,7 @@ fn document(
         block_size: volume.block_size(),
         snapshots: Some(stdx::num::u32_of(snapshots)),
         origin,
+        group: group.map(|group| GroupPath { pool: path.pool.clone(), group }),
         mapping,
         state: state_of(volume),
     }

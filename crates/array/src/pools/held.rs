@@ -1,6 +1,6 @@
-//! The volumes of an open pool and their snapshots: found without asking the pool's reactor.
+//! The volumes of an open pool, their snapshots and their groups: found without asking the pool's reactor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::value::Name;
@@ -28,9 +28,36 @@ pub(super) struct Held {
     pub snapshots: Vec<Snapshot>,
 }
 
-/// The volumes of a pool, by name.
+/// A group of volumes.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub id: Uuid,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// Its volumes, by what identifies them for ever: their names change.
+    pub volumes: BTreeSet<Uuid>,
+}
+
+/// By name.
+pub(super) type Groups = BTreeMap<Name, Group>;
+
+/// Those that a pool has, on its reactor.
+pub(super) fn groups_of(pool: &Pool) -> engine::Result<Groups> {
+    let each = pool.groups().into_iter().map(|group| {
+        let id = |volume: &String| Ok(Uuid::from_bytes(pool.volume(volume)?.id()));
+        let volumes = group.volumes.iter().map(id).collect::<engine::Result<_>>()?;
+        let (id, created) = (Uuid::from_bytes(group.id), group.created);
+        Ok((checked(&group.name)?, Group { id, created, volumes }))
+    });
+    each.collect()
+}
+
+/// The volumes and the groups of a pool, by name.
 #[derive(Debug, Default)]
-pub(super) struct Volumes(Mutex<BTreeMap<Name, Held>>);
+pub(super) struct Volumes {
+    volumes: Mutex<BTreeMap<Name, Held>>,
+    groups: Mutex<Groups>,
+}
 
 impl Volumes {
     /// Those that a pool has, on its reactor.
@@ -50,11 +77,16 @@ impl Volumes {
                 held.snapshots.push(snapshot);
             }
         }
-        Ok(Self(Mutex::new(volumes)))
+        let groups = Mutex::new(groups_of(pool)?);
+        Ok(Self { volumes: Mutex::new(volumes), groups })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,16 +13,38 @@ use super::open::OpenPool;
 use crate::events::now_ms;
 use crate::{Error, Result};
 
+/// What is told of a volume beside itself.
+pub struct Beside {
+    /// How many snapshots it has.
+    pub snapshots: usize,
+    /// What it was cloned from, if it was.
+    pub origin: Option<Origin>,
+    /// The group that it is in, if it is in one.
+    pub group: Option<Name>,
+}
+
 impl OpenPool {
-    /// Its volumes by name, with how many snapshots each has, and what it was cloned from, if it was.
-    pub fn volumes(&self) -> Vec<(Name, Volume, usize, Option<Origin>)> {
+    /// Its volumes by name, with what is told beside each.
+    pub fn volumes(&self) -> Vec<(Name, Volume, Beside)> {
+        let groups = self.groups_by_volume();
         let held = self.held().lock();
         let names = Names::of(self.name(), &held);
         let each = |(name, held): (&Name, &Held)| {
             let Held { volume, snapshots } = held;
-            (name.clone(), volume.clone(), snapshots.len(), names.origin(volume))
+            let group = groups.get(&Uuid::from_bytes(volume.id())).cloned();
+            let origin = names.origin(volume);
+            (name.clone(), volume.clone(), Beside { snapshots: snapshots.len(), origin, group })
         };
         held.iter().map(each).collect()
+    }
+
+    /// What is told beside a volume.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn beside(&self, name: &Name) -> Result<Beside> {
+        let (snapshots, origin) = (self.snapshots_of(name)?, self.origin_of(name)?);
+        Ok(Beside { snapshots, origin, group: self.group_of(&self.volume(name)?) })
     }
 
     /// A volume.
@@ -96,7 +118,12 @@ impl OpenPool {
         each.filter(|(id, _)| ids.contains(id)).map(|(id, name)| (id, name.clone())).collect()
     }
 
-    fn no_volume(&self, name: &Name) -> Error {
+    pub(super) fn no_volume(&self, name: &Name) -> Error {
+        let path = format!("{}/{name}", self.name());
+        if self.held().groups().contains_key(name) {
+            return Error::new(Kind::NotFound, format!("{path} is a group, not a volume"))
+                .help(format!("`flashloom group show {path}` shows its volumes"));
+        }
         Error::new(Kind::NotFound, format!("there is no volume {}/{name}", self.name()))
             .help("`flashloom volume list` shows those there are")
     }
@@ -118,10 +145,13 @@ impl OpenPool {
     /// # Errors
     /// `NotFound`, `Conflict` while it has snapshots, `Failed`.
     pub fn delete_volume(&self, name: &Name) -> Result<()> {
-        self.volume(name)?;
+        let id = Uuid::from_bytes(self.volume(name)?.id());
         let volume = name.to_string();
         self.call(|pool| async move { pool.delete_volume(&volume).await })?;
         self.held().lock().remove(name);
+        for group in self.held().groups().values_mut() {
+            group.volumes.remove(&id);
+        }
         Ok(())
     }
 

@@ -64,6 +64,20 @@ pub struct SnapshotsAsked {
     pub limit: Option<usize>,
 }
 
+/// Which groups.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct GroupsAsked {
+    /// Of this pool.
+    pub pool: Option<Name>,
+    /// How many to leave out at the beginning.
+    #[serde(default)]
+    pub offset: usize,
+    /// How many at most; all without it. The header `x-total-count` tells how many there are.
+    pub limit: Option<usize>,
+}
+
 /// Which schedules.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -20,6 +20,7 @@ mod drives;
 mod dump;
 mod ends;
 mod follow;
+mod groups;
 mod guards;
 mod hardware;
 mod health;

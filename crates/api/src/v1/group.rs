@@ -1,0 +1,54 @@
+//! Groups of volumes.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::value::{GroupPath, Name, VolumePath};
+
+/// A consistency group: volumes of which snapshots are taken together, at one instant. It is kept in their pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Group {
+    /// Its pool and its own name, which no volume of the pool has.
+    pub name: GroupPath,
+    /// What identifies it for ever.
+    pub id: Uuid,
+    /// Its volumes, by name. A volume is in one group at most.
+    pub volumes: Vec<VolumePath>,
+    /// When it was made: milliseconds since 1970-01-01 00:00:00 UTC, of which the pool keeps whole seconds.
+    pub created_ms: u64,
+}
+
+/// A group to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewGroup {
+    /// Its pool and its own name, which no volume of the pool has.
+    pub name: GroupPath,
+    /// The volumes that it begins with, of that pool and in no other group: 800 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumePath>,
+}
+
+/// What to change of a group, all of it at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupChange {
+    /// The new name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    /// Volumes that come into it, of its pool and in no other group. It has 800 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add: Vec<VolumePath>,
+    /// Volumes that leave it. They stay as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove: Vec<VolumePath>,
+}
+
+/// Snapshots to take of all volumes of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewGroupSnapshot {
+    /// The name of each of them among the snapshots of its volume.
+    pub name: Name,
+}

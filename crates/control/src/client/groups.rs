@@ -1,0 +1,77 @@
+//! Requests about groups of volumes.
+
+use api::v1::{Consent, Group, GroupChange, Losses, NewGroup, NewGroupSnapshot, Snapshot};
+use api::value::{GroupPath, GroupSnapshotPath, Name};
+use hyper::Method;
+
+use super::{Client, Result, json};
+
+fn group(path: &GroupPath, rest: &str) -> String {
+    // Names have no characters that a path would escape.
+    format!("/v1/pools/{}/groups/{}{rest}", path.pool, path.group)
+}
+
+impl Client {
+    /// All groups, or those of a pool.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn groups(&self, pool: Option<&Name>) -> Result<Vec<Group>> {
+        let of = pool.map_or_else(String::new, |pool| format!("?pool={pool}"));
+        self.get(&format!("/v1/groups{of}")).await
+    }
+
+    /// One group.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn group(&self, path: &GroupPath) -> Result<Group> {
+        self.get(&group(path, "")).await
+    }
+
+    /// Makes a group.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn create_group(&self, new: &NewGroup) -> Result<Group> {
+        self.post("/v1/groups", new).await
+    }
+
+    /// Changes which volumes a group has, or its name.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn change_group(&self, path: &GroupPath, change: &GroupChange) -> Result<Group> {
+        self.request(Method::PATCH, &group(path, ""), json(change)?).await
+    }
+
+    /// Deletes a group; its volumes stay.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn delete_group(&self, path: &GroupPath, consent: Consent) -> Result<Losses> {
+        self.remove(&group(path, ""), consent).await
+    }
+
+    /// Takes a snapshot of each volume of a group, all at one instant.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn take_group_snapshots(&self, path: &GroupSnapshotPath) -> Result<Vec<Snapshot>> {
+        let new = NewGroupSnapshot { name: path.snapshot.clone() };
+        self.post(&group(&path.group, "/snapshots"), &new).await
+    }
+
+    /// Deletes the snapshot of this name of each volume of a group that has one.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn delete_group_snapshots(
+        &self,
+        path: &GroupSnapshotPath,
+        consent: Consent,
+    ) -> Result<Losses> {
+        let rest = format!("/snapshots/{}", path.snapshot);
+        self.remove(&group(&path.group, &rest), consent).await
+    }
+}

@@ -1,0 +1,132 @@
+//! What is asked of the running daemon about groups of volumes.
+
+use api::value::{GroupPath, GroupSnapshotPath, Name, VolumePath};
+use clap::{Args, Subcommand};
+
+use super::{SureArgs, value};
+
+/// A group on the command line.
+#[derive(Args, Clone, Debug)]
+pub struct OfGroup {
+    /// The group.
+    #[arg(value_name = "POOL/GROUP", value_parser = value::<GroupPath>)]
+    pub group: GroupPath,
+}
+
+/// The snapshots of a group on the command line.
+#[derive(Args, Clone, Debug)]
+pub struct OfGroupSnapshot {
+    /// The group, and the name of the snapshot of each of its volumes.
+    #[arg(value_name = "POOL/GROUP@NAME", value_parser = value::<GroupSnapshotPath>)]
+    pub snapshot: GroupSnapshotPath,
+}
+
+/// What to do with groups.
+#[derive(Debug, Subcommand)]
+pub enum GroupVerb {
+    /// Make a group of volumes of a pool, of which snapshots are taken at one instant from then on; hosts notice nothing.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group create fast/app --volume fast/db --volume fast/log
+  flashloom group create fast/app
+
+A group is kept in its pool, and goes where that goes. A volume is in one group at most, a group has 800 at most, and its
+name is one that no volume of the pool has.")]
+    Create {
+        #[command(flatten)]
+        of: OfGroup,
+        /// A volume that it begins with; once for each.
+        #[arg(long = "volume", value_name = "POOL/VOLUME", value_parser = value::<VolumePath>)]
+        volumes: Vec<VolumePath>,
+    },
+    /// Add volumes to a group.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group add fast/app fast/web
+  flashloom group add fast/app fast/web fast/cache")]
+    Add {
+        #[command(flatten)]
+        of: OfGroup,
+        /// The volumes, of the same pool and in no other group.
+        #[arg(value_name = "POOL/VOLUME", required = true, value_parser = value::<VolumePath>)]
+        volumes: Vec<VolumePath>,
+    },
+    /// Take volumes out of a group; they stay, and so do their snapshots.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group remove fast/app fast/web")]
+    Remove {
+        #[command(flatten)]
+        of: OfGroup,
+        /// The volumes.
+        #[arg(value_name = "POOL/VOLUME", required = true, value_parser = value::<VolumePath>)]
+        volumes: Vec<VolumePath>,
+    },
+    /// Give a group another name.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group rename fast/app shop")]
+    Rename {
+        #[command(flatten)]
+        of: OfGroup,
+        /// The new name.
+        #[arg(value_name = "NAME", value_parser = value::<Name>)]
+        to: Name,
+    },
+    /// Print the groups and their volumes.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group list
+  flashloom group list fast -o json")]
+    #[command(alias = "ls")]
+    List {
+        /// The pool. [default: all]
+        #[arg(value_name = "POOL", value_parser = value::<Name>)]
+        pool: Option<Name>,
+    },
+    /// Print one group and its volumes.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group show fast/app")]
+    Show {
+        #[command(flatten)]
+        of: OfGroup,
+    },
+    /// Delete a group; its volumes stay, and so do their snapshots.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group delete fast/app")]
+    #[command(alias = "rm")]
+    Delete {
+        #[command(flatten)]
+        of: OfGroup,
+        #[command(flatten)]
+        sure: SureArgs,
+    },
+    /// Take a snapshot of each volume of a group, all at one instant; nothing is copied, hosts notice nothing.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group snapshot fast/app@monday
+
+With the volumes fast/db and fast/log this takes fast/db@monday and fast/log@monday: where a host waited for one write
+before it sent another, no snapshot has the later without the earlier. They are snapshots as others are, in `flashloom
+snapshot list` and elsewhere. What a file system has in memory only is not in them: `fsfreeze` or `sync` puts it there
+first.")]
+    Snapshot {
+        #[command(flatten)]
+        of: OfGroupSnapshot,
+    },
+    /// Delete the snapshot of this name of each volume of a group that has one.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group delete-snapshot fast/app@monday
+  flashloom group delete-snapshot fast/app@monday --yes
+
+It goes by the volumes that are in the group now. While one of these snapshots is mapped, none is deleted.")]
+    DeleteSnapshot {
+        #[command(flatten)]
+        of: OfGroupSnapshot,
+        #[command(flatten)]
+        sure: SureArgs,
+    },
+}

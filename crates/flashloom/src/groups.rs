@@ -1,0 +1,76 @@
+//! Commands about groups of volumes, which speak to the running daemon.
+
+use api::v1::{Consent, Group, GroupChange, NewGroup};
+use comfy_table::Table;
+use control::Client;
+
+use crate::cli::{Global, GroupVerb};
+use crate::confirm::meant;
+use crate::daemon::ask;
+use crate::exit::Outcome;
+use crate::manage::{remove, time};
+use crate::output::{gone, or_dash, print, print_one, table};
+use crate::snapshots::snapshot_table;
+
+/// `flashloom group ...`
+pub fn group(global: &Global, verb: GroupVerb) -> Outcome {
+    let change = |of: &_, change: GroupChange| {
+        let changed = ask(global, async |client| client.change_group(of, &change).await)?;
+        print_one(global.output, &changed, group_table)
+    };
+    match verb {
+        GroupVerb::Create { of, volumes } => {
+            let new = NewGroup { name: of.group, volumes };
+            let made = ask(global, async |client| client.create_group(&new).await)?;
+            print_one(global.output, &made, group_table)
+        }
+        GroupVerb::Add { of, volumes } => {
+            change(&of.group, GroupChange { add: volumes, ..GroupChange::default() })
+        }
+        GroupVerb::Remove { of, volumes } => {
+            change(&of.group, GroupChange { remove: volumes, ..GroupChange::default() })
+        }
+        GroupVerb::Rename { of, to } => {
+            change(&of.group, GroupChange { name: Some(to), ..GroupChange::default() })
+        }
+        GroupVerb::List { pool } => {
+            let all = ask(global, async |client| client.groups(pool.as_ref()).await)?;
+            print(global.output, &all, |all| group_table(all))
+        }
+        GroupVerb::Show { of } => {
+            let one = ask(global, async |client| client.group(&of.group).await)?;
+            print_one(global.output, &one, group_table)
+        }
+        GroupVerb::Delete { of, sure } => remove(global, &sure, async |client: Client, consent| {
+            client.delete_group(&of.group, consent).await
+        }),
+        GroupVerb::Snapshot { of } => {
+            let path = of.snapshot;
+            let taken = ask(global, async |client| client.take_group_snapshots(&path).await)?;
+            print(global.output, &taken, |taken| snapshot_table(taken))
+        }
+        GroupVerb::DeleteSnapshot { of, sure } => {
+            let path = of.snapshot;
+            let dry_run =
+                async |client: Client| client.delete_group_snapshots(&path, Consent::DRY_RUN).await;
+            let Some(consent) = meant(global, &sure, dry_run)? else { return Ok(()) };
+            ask(global, async |client| client.delete_group_snapshots(&path, consent).await)?;
+            gone(global, "snapshots", &path, "deleted")
+        }
+    }
+}
+
+fn group_table(all: &[Group]) -> Table {
+    let mut table = table(&["group", "made", "volumes", "uuid"], &[]);
+    for group in all {
+        // Their pool is the group's.
+        let volumes: Vec<_> = group.volumes.iter().map(|path| path.volume.as_str()).collect();
+        table.add_row([
+            group.name.to_string(),
+            or_dash(time(group.created_ms)),
+            or_dash((!volumes.is_empty()).then(|| volumes.join("\n"))),
+            group.id.to_string(),
+        ]);
+    }
+    table
+}

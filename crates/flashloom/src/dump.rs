@@ -184,11 +184,13 @@ fn drive_table(document: &Document) -> String {
 }
 
 fn volume_table(document: &Document) -> String {
-    let mut table = table(&["volume", "view", "size", "block", "used", "uuid"], &[1, 2, 3, 4]);
+    let mut table =
+        table(&["volume", "group", "view", "size", "block", "used", "uuid"], &[2, 3, 4, 5]);
     for volume in &document.volumes {
         let deleted = if volume.deleted { " (deleted)" } else { "" };
         table.add_row([
             format!("{}{deleted}", volume.name),
+            or_dash(volume.group.as_ref()),
             volume.view.to_string(),
             Size::new(volume.bytes).to_string(),
             volume.block_size.to_string(),

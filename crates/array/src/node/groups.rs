@@ -9,7 +9,8 @@ use super::Node;
 use super::snapshots::words;
 use crate::jobs::Task;
 use crate::losses::check_meant;
-use crate::{Error, Result, pools};
+use crate::pools::{self, OpenPool};
+use crate::{Error, Result};
 
 impl Node {
     /// The groups of the pools that are open, by pool and name; of one pool, if one is named.
@@ -54,7 +55,8 @@ impl Node {
         {
             let _turn = self.turn(&path.pool, &Task::default())?;
             let open = self.open_pool_named(&path.pool)?;
-            open.create_group(&path.group, &volumes).map_err(helped)?;
+            let made = open.create_group(&path.group, &volumes);
+            made.map_err(|error| helped(&open, Some(&path.group), error))?;
         }
         let of = if new.volumes.is_empty() { String::new() } else { words_of(" of", &new.volumes) };
         self.events.record(Severity::Info, format!("group {path} made{of}"));
@@ -77,7 +79,7 @@ impl Node {
             let _turn = self.turn(&path.pool, &Task::default())?;
             let open = self.open_pool_named(&path.pool)?;
             let changed = open.change_group(&path.group, name.as_ref(), &adding, &removing);
-            changed.map_err(helped)?;
+            changed.map_err(|error| helped(&open, name.as_ref(), error))?;
         }
         let mut done = Vec::new();
         if !add.is_empty() {
@@ -194,9 +196,12 @@ fn in_pool(pool: &Name, paths: &[VolumePath]) -> Result<Vec<Name>> {
     Ok(paths.iter().map(|path| path.volume.clone()).collect())
 }
 
-/// What to do about a group that cannot be made or changed.
-fn helped(error: Error) -> Error {
+/// What to do about a group that cannot be made or changed; `name` is one that it was to get.
+fn helped(open: &OpenPool, name: Option<&Name>, error: Error) -> Error {
     match error.kind {
+        Kind::Conflict if name.is_some_and(|name| open.has_named(name)) => error.help(
+            "choose another name: `flashloom group list` and `flashloom volume list` show those there are",
+        ),
         Kind::Conflict => error.help(
             "`flashloom group list` shows the groups and their volumes: `flashloom group remove` takes a volume out of one",
         ),

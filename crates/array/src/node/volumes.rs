@@ -104,7 +104,7 @@ impl Node {
             }
         };
         made.map_err(|error| match error.kind {
-            Kind::Conflict if open.volume(&new.name).is_ok() => {
+            Kind::Conflict if open.has_named(&new.name) => {
                 error.help("choose another name: `flashloom volume list` shows those there are")
             }
             _ => error,

@@ -106,7 +106,7 @@ impl OpenPool {
         };
         let made = self.call(|pool| async move { pool.clone_volume(spec).await });
         let volume = made.map_err(|error| match error.kind {
-            Kind::Conflict if self.volume(name).is_err() => error.help(
+            Kind::Conflict if !self.has_named(name) => error.help(
                 "a clone waits for what the commit log has of its snapshot to be on the drives: `flashloom health` tells \
                  what holds that up",
             ),

@@ -44,6 +44,11 @@ impl OpenPool {
         Ok((group, names))
     }
 
+    /// Whether a volume or a group has this name.
+    pub fn has_named(&self, name: &Name) -> bool {
+        self.volume(name).is_ok() || self.held().groups().contains_key(name)
+    }
+
     fn no_group(&self, name: &Name) -> Error {
         let path = format!("{}/{name}", self.name());
         let what = match self.volume(name) {

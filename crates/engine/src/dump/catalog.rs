@@ -126,6 +126,7 @@ pub(super) fn list(look: &Look<'_>, catalog: &Catalog) {
         block_size: volume.block_size,
         used: 0,
         deleted: volume.deleted,
+        group: volume.group.and_then(|group| Some(catalog.get(group)?.name.to_string())),
     });
     look.report.borrow_mut().volumes = volumes.collect();
 }

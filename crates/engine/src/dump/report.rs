@@ -224,6 +224,8 @@ pub struct VolumeSeen {
     pub used: u64,
     /// Deleted; its blocks are still being given back.
     pub deleted: bool,
+    /// The name of the group that it is in.
+    pub group: Option<String>,
 }
 
 /// What a shard's commit log holds.

@@ -20,6 +20,7 @@ mod copies;
 mod crossing;
 mod discards;
 mod graces;
+mod group_lives;
 mod groups;
 mod halves;
 mod held;

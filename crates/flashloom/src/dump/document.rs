@@ -80,6 +80,8 @@ pub struct Volume {
     pub block_size: u32,
     pub used_bytes: u64,
     pub deleted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -237,6 +239,7 @@ impl Volume {
             block_size: volume.block_size,
             used_bytes: volume.used,
             deleted: volume.deleted,
+            group: volume.group.clone(),
         }
     }
 }

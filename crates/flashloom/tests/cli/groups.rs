@@ -85,6 +85,10 @@ fn a_group_has_snapshots_of_all_its_volumes_and_is_kept_in_its_pool() {
 
     // Killed, it is there as it was.
     drop(daemon);
+    let report = json(dir, "pool dump fast");
+    assert_eq!(report["summary"]["clean"], true, "{report}");
+    let of = |nth: usize| (&report["volumes"][nth]["name"], &report["volumes"][nth]["group"]);
+    assert_eq!([of(0), of(2)], [(&"db".into(), &"app".into()), (&"web".into(), &Value::Null)]);
     let daemon = Daemon::start(dir, &serve);
     until_open(dir);
     assert_eq!(json(dir, "group show fast/app"), made);
@@ -148,7 +152,7 @@ fn a_wrong_request_for_groups_changes_nothing_and_says_what_is_right() {
     let wrong = [
         ("group create app", "write POOL/GROUP"),
         ("group create fast/-", "is not a name"),
-        ("group create fast/app", "group list"),
+        ("group create fast/app", "choose another name"),
         ("group create fast/web", "a volume is called web already"),
         ("group create slow/app", "pool slow"),
         ("group create fast/new --volume slow/db", "not of pool fast"),
@@ -162,7 +166,7 @@ fn a_wrong_request_for_groups_changes_nothing_and_says_what_is_right() {
         ("group add fast/gone fast/web", "there is no group fast/gone"),
         ("group remove fast/app fast/web", "not in group app"),
         ("group remove fast/web fast/db", "fast/web is a volume, not a group"),
-        ("group rename fast/app web", "already"),
+        ("group rename fast/app web", "choose another name"),
         ("group show fast/gone", "group list"),
         ("group list slow", "pool slow"),
         ("group delete fast/web", "fast/web is a volume, not a group"),
@@ -171,9 +175,9 @@ fn a_wrong_request_for_groups_changes_nothing_and_says_what_is_right() {
         ("group snapshot fast/none@mon", "group add fast/none"),
         ("group snapshot fast/web@tue", "fast/web is a volume"),
         ("group delete-snapshot fast/app@tue --yes", "has a snapshot tue"),
-        ("volume create fast/app --size 8MiB", "a group is called app already"),
+        ("volume create fast/app --size 8MiB", "choose another name"),
         ("volume rename fast/web app", "a group is called app already"),
-        ("volume clone fast/db@mon fast/app", "a group is called app already"),
+        ("volume clone fast/db@mon fast/app", "choose another name"),
         ("volume delete fast/app --yes", "fast/app is a group, not a volume"),
         ("volume show fast/app", "group show fast/app"),
         ("volume resize fast/app 16MiB", "fast/app is a group, not a volume"),

@@ -14,7 +14,7 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn group(name: &str, volumes: &[&str]) -> GroupSpec {
+pub(super) fn group(name: &str, volumes: &[&str]) -> GroupSpec {
     GroupSpec { name: name.into(), id: [3; 16], created: 1_800_000_000, volumes: owned(volumes) }
 }
 
@@ -22,11 +22,11 @@ async fn group_of(pool: &Pool, name: &str, volumes: &[&str]) {
     pool.create_group(group(name, volumes)).await.unwrap();
 }
 
-fn adding(volumes: &[&str]) -> GroupChange {
+pub(super) fn adding(volumes: &[&str]) -> GroupChange {
     GroupChange { add: owned(volumes), ..GroupChange::default() }
 }
 
-fn removing(volumes: &[&str]) -> GroupChange {
+pub(super) fn removing(volumes: &[&str]) -> GroupChange {
     GroupChange { remove: owned(volumes), ..GroupChange::default() }
 }
 
@@ -34,7 +34,7 @@ async fn change(pool: &Pool, group: &str, change: GroupChange) -> Result<()> {
     pool.change_group(group, change).await
 }
 
-async fn take(pool: &Pool, group: &str, name: &str) -> Result<Vec<String>> {
+pub(super) async fn take(pool: &Pool, group: &str, name: &str) -> Result<Vec<String>> {
     let (group, name) = (group.to_owned(), name.to_owned());
     let spec = GroupSnapshotSpec { group, name, created: 1_800_000_001 };
     let drawn = Cell::new(0);
@@ -45,7 +45,7 @@ async fn take(pool: &Pool, group: &str, name: &str) -> Result<Vec<String>> {
     pool.take_group_snapshots(spec, draw).await
 }
 
-fn groups(pool: &Pool) -> Vec<(String, Vec<String>)> {
+pub(super) fn groups(pool: &Pool) -> Vec<(String, Vec<String>)> {
     pool.groups().into_iter().map(|group| (group.name, group.volumes)).collect()
 }
 
@@ -62,7 +62,7 @@ fn objects(pool: &Pool) -> usize {
 }
 
 /// As a process that is killed leaves it.
-async fn killed(drives: &[Arc<Drive>], log: &LogSpec, pool: Pool) -> Pool {
+pub(super) async fn killed(drives: &[Arc<Drive>], log: &LogSpec, pool: Pool) -> Pool {
     pool.abandon().await;
     Pool::open(drives.to_vec(), log.clone(), OpenOptions::default(), &[]).await.unwrap()
 }

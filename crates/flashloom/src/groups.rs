@@ -1,15 +1,16 @@
 //! Commands about groups of volumes, which speak to the running daemon.
 
-use api::v1::{Consent, Group, GroupChange, NewGroup};
+use api::v1::{Consent, Group, GroupChange, NewGroup, NewRollback, RolledBack};
+use api::value::GroupSnapshotPath;
 use comfy_table::Table;
 use control::Client;
 
-use crate::cli::{Global, GroupVerb};
+use crate::cli::{Global, GroupVerb, Output, SureArgs};
 use crate::confirm::meant;
 use crate::daemon::ask;
 use crate::exit::Outcome;
-use crate::manage::{remove, time};
-use crate::output::{gone, or_dash, print, print_one, table};
+use crate::manage::{change_if_meant, remove, time};
+use crate::output::{emit, gone, json, or_dash, print, print_one, table};
 use crate::snapshots::snapshot_table;
 
 /// `flashloom group ...`
@@ -49,6 +50,9 @@ pub fn group(global: &Global, verb: GroupVerb) -> Outcome {
             let taken = ask(global, async |client| client.take_group_snapshots(&path).await)?;
             print(global.output, &taken, |taken| snapshot_table(taken))
         }
+        GroupVerb::Rollback { of, keep, sure } => {
+            roll_back(global, &of.snapshot, &keep.into(), &sure)
+        }
         GroupVerb::DeleteSnapshot { of, sure } => {
             let path = of.snapshot;
             let dry_run =
@@ -57,6 +61,31 @@ pub fn group(global: &Global, verb: GroupVerb) -> Outcome {
             ask(global, async |client| client.delete_group_snapshots(&path, consent).await)?;
             gone(global, "snapshots", &path, "deleted")
         }
+    }
+}
+
+/// `flashloom group rollback`
+fn roll_back(
+    global: &Global,
+    path: &GroupSnapshotPath,
+    new: &NewRollback,
+    sure: &SureArgs,
+) -> Outcome {
+    let done = change_if_meant(global, sure, async |client: Client, consent| {
+        client.roll_group_back(path, new, consent).await
+    })?;
+    let Some(done) = done else { return Ok(()) };
+    match global.output {
+        Output::Table => {
+            for RolledBack { volume, kept } in done {
+                let kept = kept.map(|kept| format!("; {kept} has what it had before"));
+                let kept = kept.unwrap_or_default();
+                emit(&format!("{} went back to {path}{kept}\n", volume.name))?;
+            }
+            Ok(())
+        }
+        Output::Json => json(&done),
+        Output::Csv => Ok(()),
     }
 }
 

@@ -33,9 +33,8 @@ pub fn snapshot(global: &Global, verb: SnapshotVerb) -> Outcome {
             print_one(global.output, &one, snapshot_table)
         }
         SnapshotVerb::Diff { snapshots } => diff(global, &snapshots),
-        SnapshotVerb::Rollback { of, keep_as, no_keep, sure } => {
-            let new = NewRollback { keep: !no_keep, keep_as };
-            roll_back(global, &of.snapshot, &new, &sure)
+        SnapshotVerb::Rollback { of, keep, sure } => {
+            roll_back(global, &of.snapshot, &keep.into(), &sure)
         }
         SnapshotVerb::Delete { of, sure } => {
             let path = of.snapshot;

@@ -11,34 +11,42 @@ use crate::events::now_ms;
 use crate::{Error, Result};
 
 impl OpenPool {
-    /// Gives a volume what one of its snapshots has, and the size it had then, and keeps a snapshot of this name of what it
-    /// had until then, if there is a name. Whoever has it open has to open it again, whether this succeeds or not.
+    /// Gives volumes what the snapshots of this name of theirs have, and the sizes they had then, all or none, and keeps
+    /// snapshots of that name of what they had until then, if there is a name. Whoever has them open has to open them again,
+    /// whether this succeeds or not.
     ///
     /// # Errors
     /// `NotFound`, `Conflict` for a name that is taken or while nothing leaves the log, `Limit` when there are too many or
-    /// it went back too often to what came after the last time, `Failed`.
-    pub fn roll_back(&self, name: &Name, snapshot: &Name, keep: Option<&Name>) -> Result<()> {
-        self.snapshot(name, snapshot)?;
-        let is_taken = |keep: &&Name| self.snapshot(name, keep).is_ok();
-        if let Some(taken) = keep.filter(is_taken) {
-            let what = format!("snapshot {}/{name}@{taken} is there already", self.name());
-            return Err(Error::new(Kind::Conflict, what).help("keep it under another name"));
+    /// one went back too often to what came after the last time, `Failed`.
+    pub fn roll_back(&self, names: &[Name], snapshot: &Name, keep: Option<&Name>) -> Result<()> {
+        for name in names {
+            self.snapshot(name, snapshot)?;
+            if let Some(taken) = keep.filter(|keep| self.snapshot(name, keep).is_ok()) {
+                let what = format!("snapshot {}/{name}@{taken} is there already", self.name());
+                return Err(Error::new(Kind::Conflict, what).help("keep it under another name"));
+            }
         }
         let created = now_ms() / 1000;
-        let spec = RollbackSpec {
+        let spec = |name: &Name| RollbackSpec {
             volume: name.to_string(),
             snapshot: snapshot.to_string(),
             keep: keep.map(|keep| (keep.to_string(), *Uuid::new_v4().as_bytes())),
             created,
         };
-        let (of, kept) = (spec.volume.clone(), spec.keep.clone());
-        let done = self.call(|pool| async move { pool.rollback_volume(spec).await.map(drop) });
+        let specs: Vec<_> = names.iter().map(spec).collect();
+        let of = specs.clone();
+        let done = self.call(|pool| async move { pool.rollback_volumes(specs).await });
         // Whatever came of it.
-        let (kept, volume) = self.call(|pool| async move {
-            let kept = kept.and_then(|(kept, _)| pool.snapshot(&of, &kept).ok());
-            Ok((kept, pool.volume(&of)?))
+        let now = self.call(|pool| async move {
+            let each = of.into_iter().map(|RollbackSpec { volume, keep, .. }| {
+                let kept = keep.and_then(|(kept, _)| pool.snapshot(&volume, &kept).ok());
+                Ok((pool.volume(&volume)?, kept))
+            });
+            each.collect::<engine::Result<Vec<_>>>()
         })?;
-        if let Some(held) = self.held().lock().get_mut(name) {
+        let mut held = self.held().lock();
+        for (name, (volume, kept)) in names.iter().zip(now) {
+            let Some(held) = held.get_mut(name) else { continue };
             held.volume = volume;
             let kept = keep.zip(kept);
             held.snapshots.extend(kept.map(|(keep, volume)| Snapshot {
@@ -47,6 +55,7 @@ impl OpenPool {
                 volume,
             }));
         }
+        drop(held);
         done.map_err(|error| match error.kind {
             Kind::Conflict => error.help(
                 "a rollback waits for what the commit log has of the snapshot to be on the drives: `flashloom health` \

@@ -1,6 +1,9 @@
 //! Requests about groups of volumes.
 
-use api::v1::{Consent, Group, GroupChange, Losses, NewGroup, NewGroupSnapshot, Snapshot};
+use api::v1::{
+    Changed, Consent, Group, GroupChange, Losses, NewGroup, NewGroupSnapshot, NewRollback,
+    RolledBack, Snapshot,
+};
 use api::value::{GroupPath, GroupSnapshotPath, Name};
 use hyper::Method;
 
@@ -73,5 +76,19 @@ impl Client {
     ) -> Result<Losses> {
         let rest = format!("/snapshots/{}", path.snapshot);
         self.remove(&group(&path.group, &rest), consent).await
+    }
+
+    /// Gives each volume of a group what its snapshot of this name has: all of them, or none.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn roll_group_back(
+        &self,
+        path: &GroupSnapshotPath,
+        new: &NewRollback,
+        consent: Consent,
+    ) -> Result<Changed<Vec<RolledBack>>> {
+        let rest = format!("/snapshots/{}/rollback", path.snapshot);
+        self.change(Method::POST, &group(&path.group, &rest), new, consent).await
     }
 }

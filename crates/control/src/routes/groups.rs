@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use api::v1::{Consent, Group, GroupChange, Losses, NewGroup, NewGroupSnapshot, Problem, Snapshot};
+use api::v1::{
+    Changed, Consent, Group, GroupChange, Losses, NewGroup, NewGroupSnapshot, NewRollback, Problem,
+    RolledBack, Snapshot,
+};
 use api::value::{GroupPath, Name};
 use array::node::Node;
 use axum::Json;
@@ -23,6 +26,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(show_group, change_group, delete_group))
         .routes(routes!(take_group_snapshots))
         .routes(routes!(delete_group_snapshots))
+        .routes(routes!(roll_group_back))
 }
 
 /// Reads a group's name in the path.
@@ -126,4 +130,26 @@ async fn delete_group_snapshots(
 ) -> Answer<Response> {
     let (path, name): (_, Name) = (group_part(&pool, &group)?, part(&snapshot)?);
     removed(node, consent, move |node| node.delete_group_snapshots(&path, &name, consent)).await
+}
+
+/// Gives each volume of a group what its snapshot of this name has: all of them, or none. What they had until then is kept in
+/// snapshots, at one instant, unless told otherwise.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/groups/{group}/snapshots/{snapshot}/rollback", tag = "group",
+    params(("pool" = Name, Path), ("group" = Name, Path), ("snapshot" = Name, Path), Consent),
+    request_body = NewRollback,
+    responses((status = 200, body = Changed<Vec<RolledBack>>), (status = "4XX", body = Problem))
+)]
+async fn roll_group_back(
+    State(node): Shared,
+    Path((pool, group, snapshot)): Path<(String, String, String)>,
+    Query(consent): Query<Consent>,
+    Document(new): Document<NewRollback>,
+) -> Answer<Json<Changed<Vec<RolledBack>>>> {
+    let (path, name): (_, Name) = (group_part(&pool, &group)?, part(&snapshot)?);
+    let done = blocking(move || match consent.dry_run {
+        true => node.losses_of_group_rollback(&path, &name, &new).map(Changed::WouldLose),
+        false => node.roll_group_back(&path, &name, &new, consent).map(Changed::Made),
+    });
+    done.await.map(Json)
 }

@@ -1,16 +1,20 @@
 //! Volumes rolled back to a snapshot: hosts have another view from then on, which begins with what the snapshot sees, as a
 //! clone's does (decision 0026).
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use stdx::num::usize32;
+
 use super::Pool;
 use super::snapshots::{SnapshotSpec, find_snapshot, snapshot_to_take};
-use super::volumes::{find, new_view};
+use super::volumes::{find, invalid, new_view};
 use crate::address::View;
 use crate::canary::{self, Step};
-use crate::error::Result;
-use crate::format::catalog::{self, Catalog, Edit, Object, Record};
+use crate::error::{Error, Kind, Result};
+use crate::format::catalog::{self, Catalog, EDIT_PAGES_MAX, Edit, Object, RECORDS, Record};
+use crate::limits::ROLLBACKS_AT_ONCE;
 use crate::shard::{Shard, Taken};
 use crate::volume::Volume;
 use crate::volume::state::{Lineage, Occupied, State};
@@ -35,12 +39,13 @@ struct Made {
     kept: Option<(Object, Taken)>,
 }
 
+const _: () = assert!(3 * ROLLBACKS_AT_ONCE <= usize32(EDIT_PAGES_MAX) * RECORDS);
+
 impl RollbackSpec {
-    fn edit(&self, catalog: &Catalog, most: usize) -> Result<(Edit, Made)> {
+    /// What is made of a volume, from the view of this number on, of which there is room for so many.
+    fn make(&self, catalog: &Catalog, next: u32) -> Result<Made> {
         let snapshot = find_snapshot(catalog, &self.volume, &self.snapshot)?;
         let mut before = find(catalog, &self.volume)?.clone();
-        // One that is kept takes another.
-        let view = new_view(catalog, most.saturating_sub(self.keep.iter().count()))?;
         let after = Object {
             kind: catalog::Kind::Clone,
             parent: snapshot.parent,
@@ -49,69 +54,116 @@ impl RollbackSpec {
             first_view: before.first_view,
             group: before.group,
             created: before.created,
-            ..Object::volume(view, &before.name, before.id, snapshot.bytes, snapshot.block_size)
+            ..Object::volume(
+                View::new(next),
+                &before.name,
+                before.id,
+                snapshot.bytes,
+                snapshot.block_size,
+            )
         };
-        let mut next = view.get() + 1;
         let mut kept = None;
         if let Some((name, id)) = self.keep.clone() {
             let (volume, created) = (self.volume.clone(), self.created);
             let spec = SnapshotSpec { volume, name, id, created };
-            let taken = snapshot_to_take(catalog, &spec, Some(next))?;
+            let taken = snapshot_to_take(catalog, &spec, next.checked_add(1))?;
             (before, kept) = (taken.0, Some(taken.1));
-            next += 1;
         }
         before.deleted = true;
-        let records = [&before, &after].into_iter().chain(kept.iter().map(|(kept, _)| kept));
-        let records = records.cloned().map(Record::Put).collect();
-        Ok((Edit { next_view: next, records }, Made { before, after, kept }))
+        Ok(Made { before, after, kept })
     }
 }
 
+/// The edit that takes volumes back.
+fn edit_of(specs: &[RollbackSpec], catalog: &Catalog, most: usize) -> Result<(Edit, Vec<Made>)> {
+    if specs.len() > ROLLBACKS_AT_ONCE {
+        let what = format!(
+            "at most {ROLLBACKS_AT_ONCE} volumes are rolled back together, not {}",
+            specs.len()
+        );
+        return Err(invalid(what));
+    }
+    let new = specs.iter().map(|spec| 1 + spec.keep.iter().count()).sum::<usize>();
+    // Room for the first of them is room for all.
+    let mut next = new_view(catalog, most.saturating_sub(new.saturating_sub(1)))?.get();
+    let (mut records, mut all, mut volumes) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for spec in specs {
+        if View::new(next).is_shared() {
+            return Err(Error::new(Kind::Full, "the pool had as many volumes as it ever can"));
+        }
+        let made = spec.make(catalog, next)?;
+        if !volumes.insert(made.before.view) {
+            return Err(invalid(format!("volume {} is named twice", spec.volume)));
+        }
+        next += 1 + u32::from(made.kept.is_some());
+        let kept = made.kept.iter().map(|(kept, _)| kept);
+        let each = [&made.before, &made.after].into_iter().chain(kept);
+        records.extend(each.cloned().map(Record::Put));
+        all.push(made);
+    }
+    Ok((Edit { next_view: next, records }, all))
+}
+
 impl Pool {
-    /// Gives a volume the contents of one of its snapshots, and the size it had then. Copies nothing. All its snapshots
-    /// stay, also those taken since, and what it had until then, if a snapshot of that is kept: all that was acknowledged
-    /// is in it. Whoever has the volume open is told from then on that it is gone, whether this succeeds or not, and has
-    /// to open it again.
+    /// Gives volumes the contents of snapshots of theirs, all or none, and the size that each had then. Copies nothing. All
+    /// their snapshots stay, also those taken since, and what they had until then, if a snapshot of that is kept: all that
+    /// was acknowledged is in it, at one instant of all of them. Whoever has the volumes open is told from then on that they
+    /// are gone, whether this succeeds or not, and has to open them again.
     ///
     /// # Errors
-    /// `NotFound`, `Exists` and `Invalid` for the name of the snapshot that is kept, `Full` when there are too many, or
-    /// the volume would be the clone of too many one behind another, `Busy` while nothing leaves the log: then nothing was
+    /// `NotFound`, `Exists` and `Invalid` for the name of a snapshot that is kept, `Full` when there are too many, or a
+    /// volume would be the clone of too many one behind another, `Busy` while nothing leaves the log: then nothing was
     /// done. `Failed` when the log or too many drives failed.
-    pub async fn rollback_volume(&self, spec: RollbackSpec) -> Result<Volume> {
-        // To its end, also where nobody waits for it any more: nobody has the volume in the midst of it.
+    pub async fn rollback_volumes(&self, specs: Vec<RollbackSpec>) -> Result<()> {
+        // To its end, also where nobody waits for it any more: nobody has the volumes in the midst of it.
         let pool = self.clone();
-        let rolling = reactor::spawn(async move { pool.roll_back(&spec).await });
-        let gone = || crate::Error::new(crate::error::Kind::Gone, "the reactor has stopped");
-        rolling.await.unwrap_or_else(|| Err(gone()))
+        let rolling = reactor::spawn(async move { pool.roll_back(&specs).await });
+        rolling.await.unwrap_or_else(|| Err(Error::new(Kind::Gone, "the reactor has stopped")))
     }
 
-    async fn roll_back(&self, spec: &RollbackSpec) -> Result<Volume> {
+    /// As [`rollback_volumes`](Self::rollback_volumes), of one, which is given.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn rollback_volume(&self, spec: RollbackSpec) -> Result<Volume> {
+        let name = spec.volume.clone();
+        self.rollback_volumes(vec![spec]).await?;
+        self.volume(&name)
+    }
+
+    async fn roll_back(&self, specs: &[RollbackSpec]) -> Result<()> {
         let _turn = self.turn().await?;
         let common = &self.0.common;
         let most = common.superblock.objects_max();
-        let edit = |catalog: &Catalog| spec.edit(catalog, most);
+        let edit = |catalog: &Catalog| edit_of(specs, catalog, most);
         common.superblock.catalog(|catalog| edit(catalog).map(drop))?;
-        self.carry_for_clone(&self.snapshot(&spec.volume, &spec.snapshot)?).await?;
-        let old = self.volume(&spec.volume)?.state;
+        for spec in specs {
+            self.carry_for_clone(&self.snapshot(&spec.volume, &spec.snapshot)?).await?;
+        }
+        let open = specs.iter().map(|spec| Ok(self.volume(&spec.volume)?.state));
+        let old = open.collect::<Result<Vec<_>>>()?;
         self.end_writes(&old).await?;
         let made = match common.superblock.change_catalog(edit).await {
             Ok(made) => made,
             Err(error) => {
-                let again = |catalog: &Catalog| find(catalog, &spec.volume).cloned();
-                let volume = common.superblock.catalog(again)?;
-                drop(self.adopt_volume(&volume, old.lineage.clone()));
+                for (spec, old) in specs.iter().zip(&old) {
+                    let again = |catalog: &Catalog| find(catalog, &spec.volume).cloned();
+                    let volume = common.superblock.catalog(again)?;
+                    drop(self.adopt_volume(&volume, old.lineage.clone()));
+                }
                 return Err(error);
             }
         };
         self.take_over(&old, &made).await?;
-        let Object { view, bytes, shrunk_from, .. } = made.before;
-        self.finish_delete(view, bytes.max(shrunk_from)).await?;
-        self.volume(&spec.volume)
+        for Made { before, .. } in &made {
+            self.finish_delete(before.view, before.bytes.max(before.shrunk_from)).await?;
+        }
+        Ok(())
     }
 
-    /// Waits until whoever writes to a volume is done, and lets nobody begin any more.
-    async fn end_writes(&self, volume: &State) -> Result<()> {
-        volume.close();
+    /// Waits until whoever writes to some volumes is done, and lets nobody begin any more.
+    async fn end_writes(&self, volumes: &[Arc<State>]) -> Result<()> {
+        volumes.iter().for_each(|volume| volume.close());
         let settle = |shard: Rc<Shard>| async move {
             if !canary::skips(Step::RollbackWriters) {
                 shard.front.settle_writes().await;
@@ -121,22 +173,29 @@ impl Pool {
         self.each(settle).await.map(drop)
     }
 
-    /// Has hosts' next requests go to the new view, and the snapshot that is kept see all of the old one.
-    async fn take_over(&self, old: &State, made: &Made) -> Result<()> {
-        let Made { before, after, kept } = made;
+    /// Has hosts' next requests go to the new views, and the snapshots that are kept see all of the old ones.
+    async fn take_over(&self, old: &[Arc<State>], made: &[Made]) -> Result<()> {
         let common = &self.0.common;
-        if let (Some(parent), Some(sees)) = (after.parent, after.sees()) {
-            common.snapshots.add_clone(after.view, parent, sees);
+        for (old, Made { before, after, kept }) in old.iter().zip(made) {
+            if let (Some(parent), Some(sees)) = (after.parent, after.sees()) {
+                common.snapshots.add_clone(after.view, parent, sees);
+            }
+            let mut former: Vec<View> = old.lineage.former.clone();
+            former.push(before.view);
+            common.used.remove(old);
+            let lineage = Lineage { former, ..old.lineage.clone() };
+            self.adopt_volume(after, lineage).set_occupied(Occupied::default());
+            if let Some((_, taken)) = kept {
+                common.snapshots.add(taken.view, taken.sees);
+            }
         }
-        let mut former: Vec<View> = old.lineage.former.clone();
-        former.push(before.view);
-        common.used.remove(old);
-        let lineage = Lineage { former, ..old.lineage.clone() };
-        self.adopt_volume(after, lineage).set_occupied(Occupied::default());
         common.used.note_change();
-        if let Some((snapshot, taken)) = kept {
-            common.snapshots.add(taken.view, taken.sees);
-            self.take_versions(Arc::new([*taken])).await?;
+        let kept = || made.iter().filter_map(|made| made.kept.as_ref());
+        let taken: Arc<[Taken]> = kept().map(|(_, taken)| *taken).collect();
+        if !taken.is_empty() {
+            self.take_versions(taken).await?;
+        }
+        for (snapshot, taken) in kept() {
             self.adopt_snapshot(snapshot, taken.view, taken.sees);
         }
         Ok(())

@@ -3,6 +3,7 @@
 use api::value::{GroupPath, GroupSnapshotPath, Name, VolumePath};
 use clap::{Args, Subcommand};
 
+use super::snapshots::KeepArgs;
 use super::{SureArgs, value};
 
 /// A group on the command line.
@@ -115,6 +116,22 @@ first.")]
     Snapshot {
         #[command(flatten)]
         of: OfGroupSnapshot,
+    },
+    /// Give each volume of a group what its snapshot of this name has: all of them, or none.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group rollback fast/app@monday
+  flashloom group rollback fast/app@monday --keep-as broken --yes
+
+As `flashloom snapshot rollback` of each of its volumes, in one step: a crash leaves all as they were, or all taken back. It
+goes by the volumes that are in the group now; each has to have a snapshot of that name.")]
+    Rollback {
+        #[command(flatten)]
+        of: OfGroupSnapshot,
+        #[command(flatten)]
+        keep: KeepArgs,
+        #[command(flatten)]
+        sure: SureArgs,
     },
     /// Delete the snapshot of this name of each volume of a group that has one.
     #[command(after_long_help = "\

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use api::v1::NewRollback;
 use api::value::{Name, Refused, SnapshotPath, VolumePath};
 use clap::{Args, Subcommand};
 
@@ -31,6 +32,23 @@ pub struct OfSnapshot {
     /// The snapshot.
     #[arg(value_name = "POOL/VOLUME@NAME", value_parser = value::<SnapshotPath>)]
     pub snapshot: SnapshotPath,
+}
+
+/// Whether what was there before a rollback is kept.
+#[derive(Args, Clone, Debug)]
+pub struct KeepArgs {
+    /// What the snapshot is called that has what the volume had before. [default: before-rollback- and the time]
+    #[arg(long, value_name = "NAME", value_parser = value::<Name>, conflicts_with = "no_keep")]
+    pub keep_as: Option<Name>,
+    /// Take no snapshot of what the volume has: that is gone for good.
+    #[arg(long)]
+    pub no_keep: bool,
+}
+
+impl From<KeepArgs> for NewRollback {
+    fn from(keep: KeepArgs) -> Self {
+        Self { keep: !keep.no_keep, keep_as: keep.keep_as }
+    }
 }
 
 /// What to do with snapshots.
@@ -98,12 +116,8 @@ namespace changed. It can be undone: by a rollback to the snapshot that was kept
     Rollback {
         #[command(flatten)]
         of: OfSnapshot,
-        /// What the snapshot is called that has what the volume had before. [default: before-rollback- and the time]
-        #[arg(long, value_name = "NAME", value_parser = value::<Name>, conflicts_with = "no_keep")]
-        keep_as: Option<Name>,
-        /// Take no snapshot of what the volume has: that is gone for good.
-        #[arg(long)]
-        no_keep: bool,
+        #[command(flatten)]
+        keep: KeepArgs,
         #[command(flatten)]
         sure: SureArgs,
     },

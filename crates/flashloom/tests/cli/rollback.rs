@@ -153,3 +153,52 @@ fn hosts_that_have_a_volume_wait_while_it_goes_back() {
     drop(db);
     daemon.stop();
 }
+
+#[test]
+fn the_volumes_of_a_group_go_back_together_or_none_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve --discovery off --listen 127.0.0.1:{port} memory:16MiB");
+    let daemon = Daemon::start(dir, &serve);
+    make(dir);
+    json(dir, "group create fast/app --volume fast/db --volume fast/log");
+    let all = [open(port, 1), open(port, 2)];
+    let blocks = |n: usize| if n == 0 { 8 } else { 1 };
+    let is = |n: usize, byte: u8| {
+        let mut data = vec![!byte; 4096];
+        all[n].read(blocks(n), &mut data).unwrap();
+        data.iter().all(|is| *is == byte)
+    };
+    let write = |byte: u8| {
+        for (n, volume) in all.iter().enumerate() {
+            volume.write(blocks(n), &[byte; 4096], client::Fua::No).unwrap();
+        }
+    };
+    write(0xa1);
+    json(dir, "group snapshot fast/app@mon");
+    write(0xb2);
+    json(dir, "snapshot create fast/db@tue");
+    let (_, said) = failure(dir, "group rollback fast/app@tue --yes");
+    assert!(said.contains("no snapshot fast/log@tue"), "{said}");
+    let (_, said) = failure(dir, "group rollback fast/app@mon");
+    assert!(said.contains("namespace 1 of") && said.contains("namespace 2 of"), "{said}");
+    let (_, said) = failure(dir, "group rollback fast/app@mon --yes --keep-as tue");
+    assert!(said.contains("fast/db@tue is there already"), "{said}");
+    assert!(is(0, 0xb2) && is(1, 0xb2));
+    let done = json(dir, "group rollback fast/app@mon --yes --keep-as last");
+    let kept = |n: usize| done[n]["kept"].as_str().unwrap();
+    assert_eq!((kept(0), kept(1)), ("fast/db@last", "fast/log@last"));
+    until_event(dir, "volumes of group fast/app went back to fast/app@mon; snapshots last have");
+    assert!(is(0, 0xa1) && is(1, 0xa1));
+    assert_eq!(
+        json(dir, "group show fast/app")["volumes"],
+        serde_json::json!(["fast/db", "fast/log"])
+    );
+    json(dir, "group rollback fast/app@last --yes --no-keep");
+    assert!(is(0, 0xb2) && is(1, 0xb2));
+    // What they were before holds up nothing.
+    json(dir, "group delete fast/app --yes");
+    all.iter().for_each(|volume| volume.shut_down().unwrap());
+    daemon.stop();
+}

@@ -155,6 +155,39 @@ fn rollbacks_that_cannot_be_change_nothing() {
     });
 }
 
+#[test]
+fn several_go_back_together_or_none_does() {
+    reactor::simulate(6, async {
+        let (drives, log, pool, v) = made(2).await;
+        let spec = VolumeSpec { id: [2; 16], ..volume("log", MIB) };
+        let other = pool.create_volume(spec).await.unwrap();
+        let (mut model, mut of_other) = (Model::new(), Model::new());
+        put(&v, &mut model, 0, 100, 1).await;
+        put(&other, &mut of_other, 0, 10, 200).await;
+        take(&pool, "mon").await;
+        take_of(&pool, "log", "mon").await;
+        let (monday, of_monday) = (model.clone(), of_other.clone());
+        put(&v, &mut model, 50, 100, 1000).await;
+        put(&other, &mut of_other, 0, 20, 1000).await;
+        let of_log = |spec: RollbackSpec| RollbackSpec { volume: "log".into(), ..spec };
+        let both = |one, another| vec![to("mon", one), of_log(to("mon", another))];
+        let refused = async |specs| pool.rollback_volumes(specs).await.unwrap_err().kind;
+        assert_eq!(refused(both(Some("last"), Some("mon"))).await, Kind::Exists);
+        assert_eq!(refused(vec![to("mon", None), to("mon", None)]).await, Kind::Invalid);
+        assert_eq!(refused(vec![to("mon", None), of_log(to("tue", None))]).await, Kind::NotFound);
+        check(&v, &model).await;
+        check(&other, &of_other).await;
+        pool.rollback_volumes(both(Some("last"), Some("last"))).await.unwrap();
+        let pool = reopened(&drives, &log, pool).await;
+        check(&pool.volume("db").unwrap(), &monday).await;
+        check(&pool.volume("log").unwrap(), &of_monday).await;
+        check(&pool.snapshot("db", "last").unwrap(), &model).await;
+        check(&pool.snapshot("log", "last").unwrap(), &of_other).await;
+        pool.close().await.unwrap();
+        check_drives(&drives, &log).await;
+    });
+}
+
 /// All of the later one is told, and what the earlier one had beside that.
 #[test]
 fn what_changed_over_a_rollback_is_told() {

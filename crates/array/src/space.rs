@@ -244,6 +244,7 @@ impl Watch {
                 let help = "put its drives back: it is opened again by itself, and hosts wait";
                 (Health::Failed, Some(problem.clone()), Some(help.to_owned()))
             }
+            (_, PoolSpace::Full) if self.usage.refuses.is_some() => self.refuses(name),
             (_, PoolSpace::Full) => space(Health::Failed, "full"),
             (Some(problem), _) => {
                 let help = format!(
@@ -260,6 +261,21 @@ impl Watch {
             }
             (None, PoolSpace::Enough) => (Health::Ok, None, None),
         }
+    }
+
+    /// Of a pool that takes no writes although it has room.
+    fn refuses(&self, name: &Name) -> (Health, Option<String>, Option<String>) {
+        let (why, help) = match self.usage.refuses {
+            Some(WritesRefused::Unreadable) => (
+                "what has its space cannot be read while drives are missing",
+                "put its drives back: space is won again then",
+            ),
+            Some(WritesRefused::NoDriveSpace) | None => (
+                "there is no space behind a drive",
+                "free space in the file systems, or thin devices, that its drives are in: writes go on by themselves",
+            ),
+        };
+        (Health::Failed, Some(format!("pool {name} takes no writes: {why}")), Some(help.to_owned()))
     }
 
     /// Takes what the pool says of itself. `true` asks to have it find out what it holds, which goes to

@@ -101,6 +101,10 @@ fn a_file_system_that_is_full_behind_the_drives_is_told_and_that_it_has_room_aga
     let behind = Usage { refuses: Some(WritesRefused::NoDriveSpace), ..usage(12, 7) };
     assert_eq!(step(&mut watch, behind, behind), Some(PoolSpace::Full));
     assert!(watch.usage().refuses.is_some());
+    let (health, why, help) = watch.health(&"fast".parse().unwrap());
+    assert_eq!(health, Health::Failed);
+    assert_eq!(why.unwrap(), "pool fast takes no writes: there is no space behind a drive");
+    assert!(help.unwrap().contains("file systems"), "not: delete snapshots");
     assert_eq!(step(&mut watch, behind, behind), None, "once");
     assert_eq!(step(&mut watch, usage(12, 7), usage(12, 7)), Some(PoolSpace::Enough));
 }

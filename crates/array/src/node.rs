@@ -37,6 +37,7 @@ mod jobs;
 mod manage;
 mod mappings;
 mod move_log;
+mod names;
 mod opening;
 mod owner;
 mod pauses;
@@ -186,6 +187,7 @@ impl Node {
             turns: Turns::default(),
             jobs,
             strays: owner::Strays::default(),
+            renames: Vec::new(),
         })?;
         let node = Arc::new(Self {
             state_dir,

@@ -49,8 +49,10 @@ impl Node {
         let (result, put_back) = self.owner.ask(move |owned| {
             let State { base: before, current, .. } = &*owned.state;
             let wanted = desired::merge(before, &base, current);
-            let is_less = !owned.losses(&wanted)?.losses.is_empty();
-            let kept = if is_less { owned.remember(&words, None) } else { Ok(()) };
+            let kept = owned.losses(&wanted).and_then(|lost| match lost.losses.is_empty() {
+                true => Ok(()),
+                false => owned.remember(&words, None),
+            });
             let result = kept.and_then(|()| owned.go_to(wanted, Some(base)));
             let put_back = owned.put_back_unless(result.is_ok(), taken);
             Ok((result, put_back))
@@ -73,7 +75,7 @@ impl Node {
     ) -> Result<Vec<(Place, NamespaceDef)>> {
         let taken = self.owner.ask(move |owned| {
             let current = &owned.state.current;
-            let wanted = wanted(&owned.state);
+            let (wanted, _) = owned.named_now(wanted(&owned.state))?;
             let taken = change::replaced(&change::steps(current, &wanted));
             if taken.is_empty() {
                 return Ok(taken);
@@ -153,10 +155,12 @@ impl Node {
     /// they were kept in can be used by others then, or cut. Those that do not end are told of.
     pub(super) fn finish_change(&self) {
         let left = self.owner.ask_unseen(|owned| {
+            let renames = std::mem::take(&mut owned.renames);
             let serving = owned.serving()?;
-            Ok((serving.lingering(), serving.cuts()))
+            Ok((serving.lingering(), serving.cuts(), renames))
         });
-        let Ok((late, cuts)) = left else { return };
+        let Ok((late, cuts, renames)) = left else { return };
+        renames.into_iter().for_each(|words| self.events.record(Severity::Info, words));
         let begun = reactor::now_exact();
         let left = || {
             let gone = Duration::from_nanos(reactor::now_exact().saturating_sub(begun));
@@ -218,6 +222,7 @@ impl Owned {
     /// Takes the steps to `wanted` and keeps it; on any error everything is as before.
     pub(super) fn go_to(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
         wanted.check()?;
+        let (wanted, renames) = self.named_now(wanted)?;
         let serving = self.serving.as_mut().ok_or_else(stopped)?;
         serving.apply(change::steps(&self.state.current, &wanted))?;
         let mut state = State::clone(&self.state);
@@ -234,6 +239,7 @@ impl Owned {
         }
         serving.kept();
         self.state = Arc::new(state);
+        self.renames.extend(renames);
         Ok(())
     }
 
@@ -261,11 +267,15 @@ impl Owned {
     }
 
     /// What going to `wanted` takes away.
+    ///
+    /// # Errors
+    /// Those of going there that are of names.
     pub(super) fn losses(&self, wanted: &Desired) -> Result<Losses> {
+        let (wanted, _) = self.named_now(wanted.clone())?;
         let serving = self.serving()?;
         let (seen, connected) = (serving.snapshot(), controllers(&serving.target()));
         let bytes = |place: &Place| seen.namespace_bytes(place);
-        Ok(losses(&self.state.current, wanted, bytes, &connected))
+        Ok(losses(&self.state.current, &wanted, bytes, &connected))
     }
 
     /// Keeps what is served, before it is changed as `words` say: it can be served again.

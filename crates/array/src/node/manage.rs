@@ -8,10 +8,12 @@ use api::v1::{
     NewListener, NewNamespace, NewSubsystem, Referral, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Backend, Nqn};
+use uuid::Uuid;
 
 use super::Node;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 use crate::jobs::Task;
+use crate::serving::media::not_meant;
 use crate::{Error, Result, generic};
 
 impl Node {
@@ -92,7 +94,14 @@ impl Node {
         let pool = new.backend.pool();
         let _turn = pool.map(|pool| self.turn(pool, &Task::default())).transpose()?;
         let kept_in = self.view().serving()?.pools.kept_in(&new.backend).transpose()?;
-        let own = kept_in.map(|volume| volume.block_size());
+        let id = kept_in.as_ref().map(|volume| Uuid::from_bytes(volume.id()));
+        if let (Some(id), Some(meant)) = (id, new.uuid)
+            && id != meant
+        {
+            return Err(not_meant(&new.backend, id, meant));
+        }
+        let uuid = new.uuid.or(id);
+        let own = kept_in.as_ref().map(|volume| volume.block_size());
         let backend = absolute(new.backend)?;
         let own = own.or_else(|| generic::own_block_size(&backend));
         let block_size = new.block_size.or(own).unwrap_or(desired::BLOCK_SIZE);
@@ -125,7 +134,7 @@ impl Node {
                     Some(nsid) => nsid,
                     None => desired::free_nsid(&def.namespaces)?,
                 };
-                def.namespaces.insert(nsid, NamespaceDef { backend, block_size, uuid: new.uuid });
+                def.namespaces.insert(nsid, NamespaceDef { backend, block_size, uuid });
                 Ok(nsid)
             },
         )?;

@@ -87,7 +87,7 @@ impl Node {
 
     fn unmap(&self, backend: &Backend, consent: Consent) -> Result<Losses> {
         let what = title(backend);
-        let at = self.view().state.mapping(backend).ok_or_else(|| {
+        let at = self.view().mapping(backend).ok_or_else(|| {
             Error::new(Kind::NotFound, format!("{what} is not mapped"))
                 .help(format!("`flashloom {} list` shows what is", backend.kind()))
         })?;
@@ -101,7 +101,7 @@ impl Node {
 }
 
 /// A volume or a snapshot, for people: `volume fast/db`.
-fn title(backend: &Backend) -> String {
+pub(super) fn title(backend: &Backend) -> String {
     backend.to_string().replacen(':', " ", 1)
 }
 
@@ -140,17 +140,9 @@ impl State {
         })
     }
 
-    /// What a volume or a snapshot is mapped as, if it is.
-    pub(super) fn mapping(&self, of: &Backend) -> Option<Mapping> {
+    /// What is mapped by this name, if something is.
+    fn mapping(&self, of: &Backend) -> Option<Mapping> {
         self.mappings().find(|(backend, _)| *backend == of).map(|(_, at)| at)
-    }
-
-    /// Refuses what cannot be done to a volume or a snapshot while hosts have it.
-    ///
-    /// # Errors
-    /// `Conflict`.
-    pub(super) fn check_not_mapped(&self, backend: &Backend) -> Result<()> {
-        self.mapping(backend).map_or(Ok(()), |at| Err(is_mapped(backend, &at)))
     }
 
     /// Refuses what cannot be done to a pool while hosts have a volume or a snapshot of it.
@@ -214,6 +206,27 @@ pub(super) struct SeenClosed {
 }
 
 impl View {
+    /// What a volume or a snapshot is mapped as, if it is. Where it is served counts, by its identity: the name only while
+    /// nothing is served there.
+    pub(super) fn mapping(&self, of: &Backend) -> Option<Mapping> {
+        let named = self.state.mapping(of);
+        let Ok(serving) = self.serving() else { return named };
+        let Some(Ok(volume)) = serving.pools.kept_in(of) else { return named };
+        let id = Uuid::from_bytes(volume.id());
+        if let Some((nqn, nsid)) = serving.place_of(id) {
+            return Some(Mapping { subsystem: nqn.clone(), nsid: *nsid });
+        }
+        named.filter(|at| serving.kept_in(&(at.subsystem.clone(), at.nsid)).is_none())
+    }
+
+    /// Refuses what cannot be done to a volume or a snapshot while hosts have it.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub(super) fn check_not_mapped(&self, backend: &Backend) -> Result<()> {
+        self.mapping(backend).map_or(Ok(()), |at| Err(is_mapped(backend, &at)))
+    }
+
     /// What is mapped of pools that are not open, as hosts saw it last.
     pub(super) fn seen_closed(&self) -> Result<impl Iterator<Item = SeenClosed>> {
         let serving = self.serving()?;

@@ -36,6 +36,8 @@ pub(crate) struct Owned {
     pub(super) jobs: Jobs,
     /// Files in use that are not at their paths.
     pub(super) strays: Strays,
+    /// What a change asked for by another name than it has by now, to be told.
+    pub(super) renames: Vec<String>,
 }
 
 impl Owned {

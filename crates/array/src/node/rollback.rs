@@ -28,7 +28,7 @@ impl Node {
                 "volume {of} as it is now would be lost, but for what its snapshots have"
             ));
         }
-        if let Some(at) = view.state.mapping(&Backend::Volume(of.clone())) {
+        if let Some(at) = view.mapping(&Backend::Volume(of.clone())) {
             losses.push(format!(
                 "volume {of} would change under the hosts that have it as namespace {} of {}: what they keep of it in \
                  memory would be wrong, and may be written back; unmount it there first",
@@ -125,7 +125,7 @@ impl Node {
         let keep = name_to_keep(&open, volumes, new);
         let mapping = |volume: &Name| {
             let volume = VolumePath { pool: pool.clone(), volume: volume.clone() };
-            let at = self.view().state.mapping(&Backend::Volume(volume))?;
+            let at = self.view().mapping(&Backend::Volume(volume))?;
             Some((at.subsystem, at.nsid))
         };
         let places: Vec<Place> = volumes.iter().filter_map(mapping).collect();

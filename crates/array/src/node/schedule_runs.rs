@@ -303,7 +303,7 @@ impl Node {
         let mut deleted = 0;
         for id in rule.beyond(|id| held.contains_key(id)) {
             let Some(path) = held.get(&id) else { continue };
-            let kept = view.state.check_not_mapped(&Backend::Snapshot(path.clone()));
+            let kept = view.check_not_mapped(&Backend::Snapshot(path.clone()));
             let done =
                 kept.and_then(|()| open.delete_snapshot(&path.volume.volume, &path.snapshot));
             let is_news = match &done {

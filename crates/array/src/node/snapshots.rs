@@ -85,7 +85,7 @@ impl Node {
     pub fn snapshot(&self, path: &SnapshotPath) -> Result<Snapshot> {
         let view = self.view();
         let snapshot = view.serving()?.pools.snapshot(path)?;
-        let mapping = view.state.mapping(&Backend::Snapshot(path.clone()));
+        let mapping = view.mapping(&Backend::Snapshot(path.clone()));
         Ok(document(path.clone(), &snapshot, mapping))
     }
 
@@ -136,7 +136,7 @@ impl Node {
 
     pub(super) fn losses_of_snapshot(&self, path: &SnapshotPath) -> Result<Losses> {
         let view = self.view();
-        view.state.check_not_mapped(&Backend::Snapshot(path.clone()))?;
+        view.check_not_mapped(&Backend::Snapshot(path.clone()))?;
         let of = &path.volume;
         let pool = view.serving()?.pools.pool(&of.pool)?;
         let snapshot = pool.snapshot(&of.volume, &path.snapshot)?;

@@ -67,7 +67,7 @@ impl Node {
         let pool = view.serving()?.pools.pool(&path.pool)?;
         let volume = pool.volume(&path.volume)?;
         let beside = pool.beside(&path.volume)?;
-        let mapping = view.state.mapping(&Backend::Volume(path.clone()));
+        let mapping = view.mapping(&Backend::Volume(path.clone()));
         Ok(document(path, &volume, beside, mapping))
     }
 
@@ -147,7 +147,7 @@ impl Node {
     /// # Errors
     /// As the deletion, as far as it is known before.
     pub fn losses_of_deletion(&self, path: &VolumePath) -> Result<Losses> {
-        self.view().state.check_not_mapped(&Backend::Volume(path.clone()))?;
+        self.view().check_not_mapped(&Backend::Volume(path.clone()))?;
         let pool = self.open_pool_named(&path.pool)?;
         let snapshots = pool.snapshots_of(&path.volume)?;
         if snapshots > 0 {
@@ -211,7 +211,7 @@ impl Node {
     fn resize_volume(&self, path: &VolumePath, bytes: u64) -> Result<()> {
         let pool = self.open_pool_named(&path.pool)?;
         let before = pool.volume(&path.volume)?.len();
-        let mapped = self.view().state.mapping(&Backend::Volume(path.clone()));
+        let mapped = self.view().mapping(&Backend::Volume(path.clone()));
         let mapped = mapped.map(|at| (at.subsystem, at.nsid));
         let Some(place) = mapped else { return pool.resize_volume(&path.volume, bytes) };
         let show = |bytes| {

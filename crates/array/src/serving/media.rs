@@ -92,11 +92,7 @@ impl Media {
         }
         let id = Uuid::from_bytes(volume.id());
         if let Some(meant) = def.uuid.filter(|meant| *meant != id) {
-            // Hosts know it by that: other contents under the same identity are worse than none.
-            let what = format!("{} has UUID {id}: it is not the one meant, {meant}", def.backend);
-            return Err(Error::new(Kind::Conflict, what).help(
-                "if it was made anew under that name, unmap the old one and map it; leave the UUID out in a configuration",
-            ));
+            return Err(not_meant(&def.backend, id, meant));
         }
         let bytes = volume.len();
         Ok(Self { backend: Backend::Volume(volume), bytes, lock: None, generic: None })
@@ -211,6 +207,14 @@ impl Media {
         self.generic.as_ref()?.wwid.as_deref()
     }
 
+    /// The volume or the snapshot that it is.
+    pub fn kept_in(&self) -> Option<Uuid> {
+        match &self.backend {
+            Backend::Volume(volume) => Some(Uuid::from_bytes(volume.id())),
+            _ => None,
+        }
+    }
+
     /// What the target is given.
     pub fn backend(&self) -> Backend {
         self.backend.clone()
@@ -270,4 +274,13 @@ impl Media {
         self.bytes = bytes;
         Ok(())
     }
+}
+
+/// The refusal of another volume or snapshot than is meant. Hosts know it by its UUID: other contents under the same
+/// identity are worse than none.
+pub fn not_meant(backend: &Kept, id: Uuid, meant: Uuid) -> Error {
+    let what = format!("{backend} has UUID {id}: it is not the one meant, {meant}");
+    Error::new(Kind::Conflict, what).help(
+        "if it was made anew under that name, unmap the old one and map it; leave the UUID out in a configuration",
+    )
 }

@@ -12,13 +12,22 @@ use crate::identity;
 use crate::pools::Pools;
 use crate::seen::Seen;
 
+/// What is served as a namespace.
+#[derive(Debug, PartialEq, Eq)]
+struct Served {
+    bytes: u64,
+    /// What keeps it is not there.
+    is_absent: bool,
+    /// The volume or the snapshot that keeps it, if one does.
+    kept_in: Option<Uuid>,
+}
+
 /// What is served at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
     node: Uuid,
     pub pools: Pools,
-    /// Bytes of each namespace, and whether what keeps it is absent.
-    namespaces: BTreeMap<Place, (u64, bool)>,
+    namespaces: BTreeMap<Place, Served>,
     absent: BTreeSet<Place>,
     unbound: BTreeSet<Address>,
     bound: BTreeMap<Address, Address>,
@@ -28,8 +37,10 @@ pub struct Snapshot {
 impl Serving {
     /// What is served now.
     pub fn snapshot(&self) -> Snapshot {
-        let namespace =
-            |(place, media): (&Place, &Media)| (place.clone(), (media.bytes(), media.is_absent()));
+        let namespace = |(place, media): (&Place, &Media)| {
+            let (bytes, is_absent, kept_in) = (media.bytes(), media.is_absent(), media.kept_in());
+            (place.clone(), Served { bytes, is_absent, kept_in })
+        };
         let bound = self.listeners.iter();
         Snapshot {
             node: self.node,
@@ -63,17 +74,28 @@ impl Snapshot {
 
     /// Size of a namespace in bytes; 0 when there is none.
     pub fn namespace_bytes(&self, place: &Place) -> u64 {
-        self.namespaces.get(place).map_or(0, |(bytes, _)| *bytes)
+        self.namespaces.get(place).map_or(0, |served| served.bytes)
     }
 
     /// Whether hosts can use a namespace.
     pub fn is_served(&self, place: &Place) -> bool {
-        self.namespaces.get(place).is_some_and(|(_, is_absent)| !is_absent)
+        self.namespaces.get(place).is_some_and(|served| !served.is_absent)
     }
 
     /// How many namespaces hosts can use.
     pub fn namespaces_served(&self) -> usize {
-        self.namespaces.values().filter(|(_, is_absent)| !is_absent).count()
+        self.namespaces.values().filter(|served| !served.is_absent).count()
+    }
+
+    /// Where a volume or a snapshot is served.
+    pub fn place_of(&self, kept_in: Uuid) -> Option<&Place> {
+        let mut all = self.namespaces.iter();
+        all.find(|(_, served)| served.kept_in == Some(kept_in)).map(|(place, _)| place)
+    }
+
+    /// The volume or the snapshot that is served there.
+    pub fn kept_in(&self, place: &Place) -> Option<Uuid> {
+        self.namespaces.get(place)?.kept_in
     }
 
     /// The address that `listener` is bound to: its own, with the port that port 0 became.
@@ -83,7 +105,7 @@ impl Snapshot {
 
     /// What is asked for and not there, in words; of pools, [`Pools::problems`] says it.
     pub fn absences(&self, current: &Desired) -> Vec<String> {
-        let listed = self.namespaces.iter().filter(|(_, (_, is_absent))| *is_absent);
+        let listed = self.namespaces.iter().filter(|(_, served)| served.is_absent);
         let places: BTreeSet<_> = listed.map(|(place, _)| place).chain(&self.absent).collect();
         let late = places.into_iter().filter_map(|(nqn, nsid)| {
             let def = current.subsystem(nqn)?.namespaces.get(nsid)?;

@@ -217,3 +217,138 @@ fn a_pool_is_deleted_whole_or_not_at_all() {
     }
     daemon.stop();
 }
+
+const OF_NAMES: &str = "nqn.2026-11.io.flashloom:names";
+
+/// What the namespaces of a subsystem are, by NSID.
+fn backends(dir: &Path) -> Vec<String> {
+    let all = json(dir, "namespace list");
+    let of = all.as_array().unwrap().iter().filter(|one| one["subsystem"] == OF_NAMES);
+    of.map(|one| one["backend"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A pool `p` with the volumes `v` and `w` and a snapshot of `v`, mapped as namespaces 1, 2 and 3.
+fn make_named(dir: &Path) {
+    let drives: String =
+        (0..2).map(|n| format!(" --drive {}/d{n},size=256MiB", dir.display())).collect();
+    json(dir, &format!("pool create p{drives} --log-size 16MiB"));
+    json(dir, "volume create p/v --size 8MiB");
+    json(dir, "volume create p/w --size 8MiB");
+    json(dir, "snapshot create p/v@s");
+    json(dir, &format!("volume map p/v -n {OF_NAMES} --nsid 1 --allow-any-host"));
+    // By whatever command: what hosts know is this volume, and not the name.
+    json(dir, &format!("namespace add volume:p/w --subnqn {OF_NAMES} --nsid 2"));
+    json(dir, &format!("snapshot map p/v@s -n {OF_NAMES} --nsid 3"));
+}
+
+fn rename(dir: &Path, names: &[(&str, &str)]) {
+    names.iter().for_each(|(from, to)| drop(json(dir, &format!("volume rename p/{from} {to}"))));
+}
+
+/// Of what is mapped as namespaces 1 and 3 and is called so.
+fn what_is_served_is_not_deleted(dir: &Path, volume: &str) {
+    assert_eq!(json(dir, &format!("volume show {volume}"))["mapping"]["nsid"], 1);
+    let (_, said) = failure(dir, &format!("snapshot delete {volume}@s --yes"));
+    assert!(said.contains(&format!("is namespace 3 of {OF_NAMES}")), "{said}");
+    let (_, said) = failure(dir, &format!("volume delete {volume} --yes"));
+    assert!(said.contains(&format!("is namespace 1 of {OF_NAMES}")), "{said}");
+}
+
+/// An older configuration calls volumes as they were called then: what was served under that name could be deleted under
+/// its hosts, for nobody knew any more that it was mapped.
+#[test]
+fn a_configuration_from_before_volumes_were_renamed_means_the_same_volumes() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let daemon = Daemon::start(dir, &serve(port));
+    make_named(dir);
+    let mut options = client::Options::default();
+    options.set("trsvcid", &port.to_string()).unwrap();
+    options.set("subnqn", OF_NAMES).unwrap();
+    let host = client::Namespace::open(&options, 1).unwrap();
+    host.write(0, &[0xa1; 4096], client::Fua::No).unwrap();
+    let saved = dir.join("saved.toml");
+    let text = String::from_utf8(run(dir, "config export").stdout).unwrap();
+    fs::write(&saved, &text).unwrap();
+    let import = format!("config import {}", saved.display());
+
+    rename(dir, &[("v", "ren")]);
+    let now = ["volume:p/ren", "volume:p/w", "snapshot:p/ren@s"];
+    assert_eq!(losses(&json(dir, &format!("{import} --dry-run"))), [""; 0]);
+    assert!(run(dir, &import).status.success());
+    assert_eq!(backends(dir), now);
+    until_event(dir, "volume p/v, by its UUID, is volume p/ren now");
+    what_is_served_is_not_deleted(dir, "p/ren");
+    assert!(run(dir, "config undo").status.success());
+    assert_eq!(backends(dir), now);
+
+    // Names that were swapped, and one that another volume has by now.
+    rename(dir, &[("w", "v"), ("ren", "w")]);
+    assert!(run(dir, &import).status.success());
+    assert_eq!(backends(dir), ["volume:p/w", "volume:p/v", "snapshot:p/w@s"]);
+    rename(dir, &[("w", "x"), ("v", "w")]);
+    json(dir, "volume create p/v --size 4MiB");
+    assert!(run(dir, "config undo").status.success());
+    assert_eq!(backends(dir), ["volume:p/x", "volume:p/w", "snapshot:p/x@s"]);
+    what_is_served_is_not_deleted(dir, "p/x");
+    assert_eq!(json(dir, "volume show p/v")["mapping"], Value::Null);
+    assert_eq!(json(dir, "volume delete p/v --yes")["deleted"], true);
+
+    // Without UUIDs a name says what is meant: there is none, or it is a namespace already.
+    let nameless: String =
+        text.lines().filter(|line| !line.starts_with("uuid")).map(|l| format!("{l}\n")).collect();
+    let id = json(dir, "volume show p/x")["id"].as_str().unwrap().to_owned();
+    let is = format!("namespace 1 of {OF_NAMES} is volume p/x (UUID {id}): there is no volume p/v");
+    let twice = text.replace("snapshot:p/v@s", "volume:p/x");
+    let twice: String =
+        twice.split_inclusive('\n').rev().skip(1).collect::<Vec<_>>().into_iter().rev().collect();
+    let before = backends(dir);
+    for (text, why) in [(nameless, is.as_str()), (twice, "volume p/x would be namespace 1 of")] {
+        fs::write(&saved, text).unwrap();
+        for sure in ["--dry-run", "--yes"] {
+            let (_, said) = failure(dir, &format!("{import} {sure}"));
+            assert!(said.contains(why), "{said}");
+        }
+        assert_eq!(backends(dir), before);
+    }
+    let mut data = [0; 4096];
+    host.read(0, &mut data).unwrap();
+    assert_eq!(data, [0xa1; 4096]);
+    host.shut_down().unwrap();
+    daemon.stop();
+}
+
+/// Likewise where the file is read again, and at a start.
+#[test]
+fn a_file_that_is_read_again_means_the_volumes_that_it_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let file = dir.join("flashloom.toml");
+    let listener = format!("[[listener]]\naddress = \"127.0.0.1:{}\"\n", free_port());
+    let listener = format!("{listener}[[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n");
+    fs::write(&file, &listener).unwrap();
+    let serve = format!("serve --config {}", file.display());
+    let daemon = Daemon::start(dir, &serve);
+    make_named(dir);
+    let text = run(dir, "config export").stdout;
+    rename(dir, &[("v", "x"), ("w", "v"), ("x", "w")]);
+    let now = ["volume:p/w", "volume:p/v", "snapshot:p/w@s"];
+    fs::write(&file, &text).unwrap();
+    daemon.signal("-HUP");
+    until_event(dir, "reloaded");
+    assert_eq!(backends(dir), now);
+    what_is_served_is_not_deleted(dir, "p/w");
+    daemon.stop();
+
+    fs::write(&file, &listener).unwrap();
+    let daemon = Daemon::start(dir, &format!("{serve} --fresh"));
+    assert_eq!(backends(dir), [""; 0]);
+    daemon.stop();
+    fs::write(&file, &text).unwrap();
+    let daemon = Daemon::start(dir, &serve);
+    rig::wait_until("the pool is open", || json(dir, "pool show p")["status"].is_object());
+    rig::wait_until("names are those of now", || backends(dir) == now);
+    what_is_served_is_not_deleted(dir, "p/w");
+    daemon.stop();
+}

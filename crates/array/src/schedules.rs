@@ -28,6 +28,10 @@ pub struct Schedules(pub BTreeMap<Uuid, Schedule>);
 pub struct Schedule {
     /// Its volumes, and what they were called when they were seen last; one at least, all of one pool.
     pub volumes: BTreeMap<Uuid, VolumePath>,
+    /// What identifies their pool for ever: another one may have its name. Of one that was written down without, it is
+    /// learned when it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_id: Option<Uuid>,
     pub template: NameTemplate,
     pub rules: BTreeMap<Period, Rule>,
 }
@@ -172,7 +176,12 @@ impl Schedule {
                 *rule = Rule { keep: rule.keep, ..before.clone() };
             }
         }
-        Ok(Self { volumes: self.volumes.clone(), template: template.clone(), rules: wanted })
+        Ok(Self { template: template.clone(), rules: wanted, ..self.clone() })
+    }
+
+    /// Whether its volumes are of the pool with this identity, which has these volumes as far as that is known.
+    pub fn is_in(&self, pool: Uuid, has: &BTreeSet<Uuid>) -> bool {
+        self.pool_id.map_or_else(|| self.volumes.keys().any(|id| has.contains(id)), |id| id == pool)
     }
 
     /// Snapshots that it keeps.

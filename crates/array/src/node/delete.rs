@@ -59,6 +59,8 @@ impl Node {
         let _turn = self.turn(name, task)?;
         check_meant(&self.losses_of_pool(name)?, consent.force)?;
         task.commit(0, 3, "ends it")?;
+        let id = self.view().serving()?.pools.id_of(name)?;
+        let had = self.open_pool_named(name).map(|open| open.volume_ids()).unwrap_or_default();
         let of = name.clone();
         let open = self.owner.ask(move |owned| {
             owned.state.check_unmapped(&of)?;
@@ -87,7 +89,7 @@ impl Node {
             Ok(owned.keep())
         })?;
         self.events.record(Severity::Info, format!("pool {name} deleted"));
-        self.drop_schedules_in(name);
+        self.drop_schedules_in(name, id, had);
         for words in left {
             let words =
                 format!("of pool {name}, which was deleted, something may be left: {words}");

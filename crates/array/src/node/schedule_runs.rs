@@ -168,11 +168,12 @@ impl Node {
             return Ok(None);
         }
         let Ok(open) = view.serving()?.pools.pool(pool) else { return Ok(None) };
-        if volumes != of.volumes {
+        let pool_id = Some(open.id());
+        if volumes != of.volumes || pool_id != of.pool_id {
             let named = volumes.clone();
-            self.change_schedule(id, move |of| of.volumes = named)?;
+            self.change_schedule(id, move |of| (of.volumes, of.pool_id) = (named, pool_id))?;
         }
-        Ok(Some((open, schedules::Schedule { volumes, ..of.clone() })))
+        Ok(Some((open, schedules::Schedule { volumes, pool_id, ..of.clone() })))
     }
 
     fn change_schedule(

@@ -1,6 +1,6 @@
 //! What the management API asks of schedules of snapshots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::v1::{
     Consent, Kind, Losses, NewSchedule, Schedule, ScheduleChange, ScheduleRule, Severity,
@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::Node;
 use super::owner::View;
 use crate::jobs::Task;
+use crate::pools::Pools;
 use crate::schedules::{self, Rule};
 use crate::{Error, Result, events};
 
@@ -33,35 +34,38 @@ impl View {
             (!called.is_empty()).then(|| (pool.name().clone(), called))
         });
         let Some((pool, called)) = found else {
-            let closed = of.pool().and_then(|pool| pools.pool(pool).err());
-            let gone = || format!("there is no volume {} any more", of.words());
-            return Ok((volumes, Some(closed.map_or_else(gone, |error| error.context))));
+            return Ok((volumes, Some(missing(pools, of))));
         };
         let mut problem = None;
         for (id, path) in &mut volumes {
             match called.get(id) {
                 Some(name) => *path = VolumePath { pool: pool.clone(), volume: name.clone() },
-                None => problem = Some(format!("there is no volume {path} any more")),
+                None => problem = Some(gone(pools, path)),
             }
         }
         Ok((volumes, problem))
     }
 
-    /// The schedule of a volume, as it is called now.
+    /// The schedule of a volume, as it is called now; where it has none, one that waits for a volume that was called so.
     fn schedule_of(&self, path: &VolumePath) -> Result<(Uuid, &schedules::Schedule)> {
-        let open =
-            self.serving()?.pools.pool(&path.pool).and_then(|pool| pool.volume(&path.volume));
-        let known = open.ok().map(|volume| Uuid::from_bytes(volume.id()));
-        let is_it = |of: &schedules::Schedule| match known {
-            Some(id) => of.volumes.contains_key(&id),
-            // While its pool is not open, and once it is gone, as it was called then.
-            None => of.volumes.values().any(|volume| volume == path),
-        };
-        let found = self.state.schedules.0.iter().find(|(_, of)| is_it(of));
-        found.map(|(id, of)| (*id, of)).ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("volume {path} has no schedule"))
-                .help("`flashloom schedule list` shows those there are")
-        })
+        let pools = &self.serving()?.pools;
+        let known = pools.volume(path).ok().map(|volume| Uuid::from_bytes(volume.id()));
+        let all = &self.state.schedules;
+        if let Some(found) = known.and_then(|id| all.of_volume(&id)) {
+            return Ok(found);
+        }
+        for (id, of) in &all.0 {
+            if !of.volumes.values().any(|volume| volume == path) {
+                continue;
+            }
+            // One that is called otherwise by now is not meant.
+            let (volumes, _) = self.schedule_now(of)?;
+            if volumes.values().any(|volume| volume == path) {
+                return Ok((*id, of));
+            }
+        }
+        Err(Error::new(Kind::NotFound, format!("volume {path} has no schedule"))
+            .help("`flashloom schedule list` shows those there are"))
     }
 
     fn schedule_document(&self, of: &schedules::Schedule) -> Result<Schedule> {
@@ -123,7 +127,7 @@ impl Node {
                 return Err(Error::new(Kind::Invalid, format!("volume {path} is named twice")));
             }
         }
-        let made = schedules::Schedule { volumes, template, rules };
+        let made = schedules::Schedule { volumes, pool_id: Some(open.id()), template, rules };
         let words = made.words();
         self.owner.ask(move |owned| {
             for (id, path) in &made.volumes {
@@ -205,15 +209,15 @@ impl Node {
         self.events.record(severity, words);
     }
 
-    /// Forgets the schedules of a pool that was deleted.
-    pub(super) fn drop_schedules_in(&self, pool: &Name) {
-        let of = pool.clone();
+    /// Forgets the schedules of a pool that was deleted, which had these volumes as far as that is known. Those of another
+    /// that was called so, and was exported, wait for it.
+    pub(super) fn drop_schedules_in(&self, pool: &Name, id: Uuid, had: BTreeSet<Uuid>) {
         let dropped = self.owner.ask(move |owned| {
-            let is_left = |of_volumes: &schedules::Schedule| of_volumes.pool() != Some(&of);
+            let is_left = |of: &schedules::Schedule| !of.is_in(id, &had);
             if owned.state.schedules.0.values().all(is_left) {
                 return Ok(false);
             }
-            owned.keep_changed(|state| state.schedules.0.retain(|_, all| is_left(all)))?;
+            owned.keep_changed(|state| state.schedules.0.retain(|_, of| is_left(of)))?;
             Ok(true)
         });
         match dropped {
@@ -245,5 +249,32 @@ fn document(every: Period, rule: &Rule, now: u64) -> ScheduleRule {
         next_ms: rule.next(every, now).saturating_mul(1000),
         failed: rule.failed,
         error: rule.error.clone(),
+    }
+}
+
+/// Why a schedule waits of whose volumes none is in an open pool.
+fn missing(pools: &Pools, of: &schedules::Schedule) -> String {
+    let Some(pool) = of.pool() else { return "it has no volumes".to_owned() };
+    let is_other = |id: Uuid| pools.id_of(pool).is_ok_and(|has| has != id);
+    if of.pool_id.is_some_and(is_other) {
+        let words = of.words();
+        return format!(
+            "pool {pool} is another one by now: the one with {words} was exported, and is not imported again"
+        );
+    }
+    match (pools.pool(pool), of.volumes.values().next()) {
+        (Err(error), _) => error.context,
+        (Ok(_), Some(path)) if of.volumes.len() == 1 => gone(pools, path),
+        (Ok(_), _) => format!("there is no volume {} any more", of.words()),
+    }
+}
+
+/// Why a volume is not in its pool that is looked for by its identity.
+fn gone(pools: &Pools, path: &VolumePath) -> String {
+    match pools.volume(path) {
+        Ok(_) => format!(
+            "volume {path} is another one by now: it was made anew, or its pool was exported"
+        ),
+        Err(_) => format!("there is no volume {path} any more"),
     }
 }

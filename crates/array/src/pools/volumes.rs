@@ -111,6 +111,12 @@ impl OpenPool {
         })
     }
 
+    /// What identifies its volumes.
+    pub fn volume_ids(&self) -> BTreeSet<Uuid> {
+        let held = self.held().lock();
+        held.values().map(|held| Uuid::from_bytes(held.volume.id())).collect()
+    }
+
     /// What those of some volumes are called that are here, by their identities.
     pub fn volumes_called(&self, ids: &BTreeSet<Uuid>) -> BTreeMap<Uuid, Name> {
         let held = self.held().lock();

@@ -158,7 +158,10 @@ fn all_schedules_together_keep_a_bounded_number() {
             BTreeMap::from([1, 2].map(|n| (Uuid::from_u128(n), "fast/db".parse().unwrap())));
         let template = NameTemplate::default();
         let rules = rules(&asked(&[("1h", keep)]), 2, &template, DAY).unwrap();
-        Schedules(BTreeMap::from([(Uuid::nil(), Schedule { volumes, template, rules })]))
+        Schedules(BTreeMap::from([(
+            Uuid::nil(),
+            Schedule { volumes, pool_id: None, template, rules },
+        )]))
     };
     assert_eq!(of(32 << 10).check(), Ok(()));
     assert!(of((32 << 10) + 1).check().unwrap_err().wrong.contains("65538 snapshots"));
@@ -173,7 +176,7 @@ fn a_changed_rule_goes_on_with_what_it_made() {
     let volumes = BTreeMap::from([(Uuid::nil(), "fast/db".parse().unwrap())]);
     let template = NameTemplate::default();
     let rules = rules(&asked(&[("1h", 5), ("1d", 5)]), 1, &template, DAY).unwrap();
-    let mut of = Schedule { volumes, template, rules };
+    let mut of = Schedule { volumes, pool_id: None, template, rules };
     let made = vec![Made { due: DAY, snapshots: vec![Uuid::from_u128(7)] }];
     of.rules.get_mut(&every("1h")).unwrap().made = made.clone();
     let change =
@@ -192,4 +195,17 @@ fn a_changed_rule_goes_on_with_what_it_made() {
 fn times_are_written_as_names_may_have_them() {
     assert_eq!(written(1_795_903_200), "20261128T220000Z");
     assert_eq!(written(0), "19700101T000000Z");
+}
+
+#[test]
+fn a_schedule_is_of_its_pool_and_not_of_one_that_is_called_alike() {
+    let [volume, pool, other] = [1, 2, 3].map(Uuid::from_u128);
+    let volumes = BTreeMap::from([(volume, "fast/db".parse().unwrap())]);
+    let template = NameTemplate::default();
+    let mut of = Schedule { volumes, pool_id: Some(pool), template, rules: BTreeMap::new() };
+    let (has, nothing) = (BTreeSet::from([volume]), BTreeSet::new());
+    assert!(of.is_in(pool, &nothing) && !of.is_in(other, &has));
+    // Of one that was written down without, only its volumes tell.
+    of.pool_id = None;
+    assert!(of.is_in(pool, &has) && !of.is_in(pool, &nothing));
 }

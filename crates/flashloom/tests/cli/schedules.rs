@@ -137,3 +137,79 @@ fn snapshots_are_taken_and_deleted_as_a_schedule_says() {
     a_schedule_is_deleted_or_goes_with_its_volume(dir);
     drop(daemon);
 }
+
+/// The drives of a pool, as an option for each.
+fn drives(dir: &Path, of: &str, size: &str) -> String {
+    (0..2).map(|n| format!(" --drive {}/{of}{n}{size}", dir.display())).collect()
+}
+
+/// A pool `p` with a volume `v` on drives of its own; what identifies the volume.
+fn make_p(dir: &Path, on: &str) -> Value {
+    json(dir, &format!("pool create p --log-size 16MiB{}", drives(dir, on, ",size=256MiB")));
+    json(dir, "volume create p/v --size 8MiB")["id"].take()
+}
+
+fn problems(dir: &Path) -> Vec<String> {
+    let all = json(dir, "schedule list");
+    let problem = |of: &Value| of["problem"].as_str().unwrap_or_default().to_owned();
+    all.as_array().unwrap().iter().map(problem).collect()
+}
+
+/// The schedule of an exported pool was dropped with another pool that was called alike.
+#[test]
+fn schedules_of_an_exported_pool_outlast_another_one_of_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SERVE);
+    let id = make_p(dir, "a");
+    json(dir, "schedule create p/v --every 1w --keep 3");
+    assert!(run(dir, "pool export p").status.success());
+    assert!(problems(dir)[0].contains("no pool p"), "{:?}", problems(dir));
+
+    make_p(dir, "b");
+    let why = "pool p is another one by now: the one with p/v was exported";
+    assert!(problems(dir)[0].contains(why), "{:?}", problems(dir));
+    let (_, said) = failure(dir, "schedule run p/v");
+    assert!(said.contains(why), "{said}");
+    json(dir, "schedule create p/v --every 1h --keep 2");
+    assert_eq!(json(dir, "schedule show p/v")["rules"][0]["every"], "1h");
+    json(dir, "pool delete p --yes");
+    until_event(dir, "schedules of volumes of pool p dropped with it");
+    assert_eq!(json(dir, "schedule list").as_array().unwrap().len(), 1);
+    // Over a restart it is known whose it is.
+    drop(daemon);
+    let daemon = Daemon::start(dir, SERVE);
+    make_p(dir, "b");
+    json(dir, "pool delete p --yes");
+    assert_eq!(json(dir, "schedule show p/v")["rules"][0]["every"], "1w");
+
+    json(dir, &format!("pool import p{}", drives(dir, "a", "")));
+    assert_eq!(json(dir, "volume show p/v")["id"], id);
+    assert_eq!(problems(dir), [""]);
+    assert_eq!(json(dir, "schedule run p/v")["rules"][0]["kept"], 1);
+    assert!(run(dir, "pool export p").status.success());
+
+    // Beside another pool it is deleted by the name that it waits under.
+    make_p(dir, "b");
+    json(dir, "schedule create p/v --every 1h --keep 2");
+    for left in [1, 0] {
+        assert!(run(dir, "schedule delete p/v").status.success());
+        let all = json(dir, "schedule list");
+        assert_eq!(all.as_array().unwrap().len(), left, "{all}");
+        assert!(left == 0 || all[0]["rules"][0]["every"] == "1w", "{all}");
+    }
+    let (_, said) = failure(dir, "schedule delete p/v");
+    assert!(said.contains("p/v has no schedule"), "{said}");
+
+    // With its pool it goes, also where that does not open.
+    json(dir, "schedule create p/v --every 1h --keep 2");
+    drop(daemon);
+    for n in 0..2 {
+        fs::rename(dir.join(format!("b{n}")), dir.join(format!("away{n}"))).unwrap();
+    }
+    let daemon = Daemon::start(dir, SERVE);
+    json(dir, "pool delete p --yes");
+    until_event(dir, "schedules of volumes of pool p dropped with it");
+    assert_eq!(problems(dir), [""; 0]);
+    drop(daemon);
+}

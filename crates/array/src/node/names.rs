@@ -128,3 +128,6 @@ fn check_once(current: &Desired, wanted: &Desired) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

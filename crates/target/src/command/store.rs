@@ -43,6 +43,15 @@ impl Attached {
         }
     }
 
+    /// What a command is told that was begun with a volume which is not there any more: it was withdrawn meanwhile, and
+    /// comes again.
+    fn gone(&self) -> Status {
+        match self.namespace().backend.is_absent() {
+            true => Status::ANA_INACCESSIBLE,
+            false => Status::INTERNAL_ERROR.with_dnr(),
+        }
+    }
+
     /// The blocks of a read that was begun.
     ///
     /// # Errors
@@ -54,7 +63,7 @@ impl Attached {
     ) -> Result<Buffer, Status> {
         let _in_use = self.use_backend(run.offset, run.length)?;
         let Backend::Volume(volume) = &self.namespace().backend else {
-            return Err(Status::INTERNAL_ERROR.with_dnr());
+            return Err(self.gone());
         };
         reading.finish().await.map_err(|e| status_of_volume(volume, &e, true))
     }
@@ -166,7 +175,7 @@ impl Attached {
     ) -> Result<(), Status> {
         let _in_use = self.use_backend(run.offset, run.length)?;
         let Backend::Volume(volume) = &self.namespace().backend else {
-            return Err(Status::INTERNAL_ERROR.with_dnr());
+            return Err(self.gone());
         };
         let written = volume.finish_write(writing, run.offset, data).await;
         written.map_err(|e| status_of_volume(volume, &e, false))
@@ -212,7 +221,7 @@ impl Attached {
         let (Backend::Volume(to), Backend::Volume(from)) =
             (&self.namespace().backend, &from.namespace().backend)
         else {
-            return Err(Status::INTERNAL_ERROR.with_dnr());
+            return Err(if self.namespace().backend.is_absent() { self } else { from }.gone());
         };
         // On the heap: too large for the slot that every command has.
         let copied = Box::pin(to.copy_from(from, source, destination, u64_of(length))).await;

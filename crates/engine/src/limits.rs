@@ -25,8 +25,8 @@ pub const NAME_MAX: usize = 64;
 /// Snapshots taken at one instant at most: one edit of the catalog has a record of each, and one of its volume.
 pub const SNAPSHOTS_AT_ONCE: usize = 800;
 
-/// Volumes rolled back together at most: one edit of the catalog has three records of each.
-pub const ROLLBACKS_AT_ONCE: usize = 500;
+/// Volumes of a group at most: they are rolled back together, and one edit of the catalog has three records of each then.
+pub const GROUP_VOLUMES_MAX: usize = 500;
 
 /// Clones of clones, one made of a snapshot of the other: so many views a read may have to ask.
 pub const CLONES_DEEP_MAX: usize = 64;

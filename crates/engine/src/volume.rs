@@ -14,6 +14,7 @@ use stdx::num::{u64_of, usize64};
 use crate::address::{BLOCK, Key};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
+use crate::limits::CLONES_DEEP_MAX;
 use crate::reading::Begun;
 use crate::shard::{CopyRange, Outcome};
 use crate::shard_handle::ShardHandle;
@@ -107,6 +108,13 @@ impl Volume {
     #[must_use]
     pub fn inherited(&self) -> Option<u64> {
         self.state.inherited()
+    }
+
+    /// Whether nothing can begin with what it has any more: it is the clone of too many, one behind another, and a rollback
+    /// makes one, too.
+    #[must_use]
+    pub fn is_too_deep(&self) -> bool {
+        self.state.ancestors.as_ref().is_some_and(|all| all.len() >= CLONES_DEEP_MAX)
     }
 
     /// Where it came from, if it is a clone.

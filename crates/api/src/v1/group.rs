@@ -25,7 +25,7 @@ pub struct Group {
 pub struct NewGroup {
     /// Its pool and its own name, which no volume of the pool has.
     pub name: GroupPath,
-    /// The volumes that it begins with, of that pool and in no other group: 800 at most.
+    /// The volumes that it begins with, of that pool and in no other group: 500 at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumePath>,
 }

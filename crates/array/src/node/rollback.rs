@@ -21,7 +21,13 @@ impl Node {
         let of = &path.volume;
         check_asked(new)?;
         let view = self.view();
-        view.serving()?.pools.snapshot(path)?;
+        if view.serving()?.pools.snapshot(path)?.volume.is_too_deep() {
+            let what = format!("volume {of} went back too often to what came after the last time");
+            return Err(Error::new(Kind::Limit, what).help(
+                "go back to a snapshot from before the last rollbacks; or map the snapshot and a new volume, and copy what \
+                 it has as a host",
+            ));
+        }
         let mut losses = Vec::new();
         if !new.keep {
             losses.push(format!(

@@ -69,9 +69,10 @@ impl Pool {
     /// # Errors
     /// `Full` where clones of clones are too deep, `Busy` while nothing leaves the log.
     pub(super) async fn carry_for_clone(&self, of: &Volume) -> Result<()> {
-        let deep = of.state.ancestors.as_ref().map_or(0, |all| all.len());
-        if deep >= CLONES_DEEP_MAX {
-            let what = format!("clones of clones are at most {CLONES_DEEP_MAX} deep");
+        if of.is_too_deep() {
+            let what = format!(
+                "clones of clones, and rollbacks to what came after the last one, are at most {CLONES_DEEP_MAX} deep"
+            );
             return Err(Error::new(Kind::Full, what));
         }
         let state = Arc::clone(&of.state);

@@ -8,7 +8,7 @@ use super::volumes::{check_new_name, find, invalid, new_view};
 use crate::address::View;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, EDIT_PAGES_MAX, Edit, Object, RECORDS, Record};
-use crate::limits::SNAPSHOTS_AT_ONCE;
+use crate::limits::GROUP_VOLUMES_MAX;
 
 /// A group to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct GroupStatus {
 }
 
 // A group that is made or deleted is put or removed together with all its volumes.
-const _: () = assert!(SNAPSHOTS_AT_ONCE < stdx::num::usize32(EDIT_PAGES_MAX) * RECORDS);
+const _: () = assert!(GROUP_VOLUMES_MAX < stdx::num::usize32(EDIT_PAGES_MAX) * RECORDS);
 
 /// The group of this name.
 fn find_group<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Object> {
@@ -118,11 +118,11 @@ fn check_once<'n>(names: impl Iterator<Item = &'n String>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses more volumes than snapshots are taken of at one instant.
+/// Refuses more volumes than go back to a snapshot in one step.
 fn check_count(volumes: usize) -> Result<()> {
-    if volumes > SNAPSHOTS_AT_ONCE {
+    if volumes > GROUP_VOLUMES_MAX {
         let what = format!(
-            "a group has at most {SNAPSHOTS_AT_ONCE} volumes, of which snapshots are taken at one instant, not {volumes}"
+            "a group has at most {GROUP_VOLUMES_MAX} volumes, which go back to a snapshot in one step, not {volumes}"
         );
         return Err(Error::new(Kind::Full, what));
     }

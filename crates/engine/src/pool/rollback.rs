@@ -14,7 +14,7 @@ use crate::address::View;
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, EDIT_PAGES_MAX, Edit, Object, RECORDS, Record};
-use crate::limits::ROLLBACKS_AT_ONCE;
+use crate::limits::GROUP_VOLUMES_MAX;
 use crate::shard::{Shard, Taken};
 use crate::volume::Volume;
 use crate::volume::state::{Lineage, Occupied, State};
@@ -39,7 +39,7 @@ struct Made {
     kept: Option<(Object, Taken)>,
 }
 
-const _: () = assert!(3 * ROLLBACKS_AT_ONCE <= usize32(EDIT_PAGES_MAX) * RECORDS);
+const _: () = assert!(3 * GROUP_VOLUMES_MAX <= usize32(EDIT_PAGES_MAX) * RECORDS);
 
 impl RollbackSpec {
     /// What is made of a volume, from the view of this number on, of which there is room for so many.
@@ -76,9 +76,9 @@ impl RollbackSpec {
 
 /// The edit that takes volumes back.
 fn edit_of(specs: &[RollbackSpec], catalog: &Catalog, most: usize) -> Result<(Edit, Vec<Made>)> {
-    if specs.len() > ROLLBACKS_AT_ONCE {
+    if specs.len() > GROUP_VOLUMES_MAX {
         let what = format!(
-            "at most {ROLLBACKS_AT_ONCE} volumes are rolled back together, not {}",
+            "at most {GROUP_VOLUMES_MAX} volumes are rolled back together, not {}",
             specs.len()
         );
         return Err(invalid(what));

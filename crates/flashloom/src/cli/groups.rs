@@ -31,7 +31,7 @@ Examples:
   flashloom group create fast/app --volume fast/db --volume fast/log
   flashloom group create fast/app
 
-A group is kept in its pool, and goes where that goes. A volume is in one group at most, a group has 800 at most, and its
+A group is kept in its pool, and goes where that goes. A volume is in one group at most, a group has 500 at most, and its
 name is one that no volume of the pool has.")]
     Create {
         #[command(flatten)]

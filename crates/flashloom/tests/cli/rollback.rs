@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::clones::{holds, lba, map, put};
-use super::snapshots::{make, open};
+use super::snapshots::{NQN, make, open};
 use super::*;
 
 const NO_HOST: &str = "snapshot rollback fast/db@mon";
@@ -102,6 +102,9 @@ fn a_volume_goes_back_to_a_snapshot_and_forth_again() {
     daemon.stop();
 }
 
+/// From each shard's blocks to the other's, in blocks of 512 bytes.
+const STEP: u64 = 2048;
+
 /// A host that writes all the while: none of its commands fails, and what was acknowledged before is in the snapshot kept.
 #[test]
 fn hosts_that_have_a_volume_wait_while_it_goes_back() {
@@ -110,7 +113,11 @@ fn hosts_that_have_a_volume_wait_while_it_goes_back() {
     let port = free_port();
     let serve = format!("serve --discovery off --listen 127.0.0.1:{port} memory:16MiB");
     let daemon = Daemon::start(dir, &serve);
-    make(dir);
+    let drives: Vec<_> =
+        (0..2).map(|n| format!("--drive {}/d{n},size=512MiB", dir.display())).collect();
+    json(dir, &format!("pool create fast {} --log-size 16MiB --shards 2", drives.join(" ")));
+    json(dir, "volume create fast/db --size 64MiB --block-size 512");
+    json(dir, &format!("volume map fast/db -n {NQN} --nsid 1 --allow-any-host"));
     let db = Arc::new(open(port, 1));
     json(dir, "snapshot create fast/db@mon");
     let (ends, told) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -123,19 +130,21 @@ fn hosts_that_have_a_volume_wait_while_it_goes_back() {
                 }
                 let mut data = [0; 512];
                 data[..8].copy_from_slice(&u64::to_le_bytes(number));
-                db.write(number % 64, &data, client::Fua::No).unwrap();
+                db.write(number % 64 * STEP, &data, client::Fua::No).unwrap();
                 told.store(number, Ordering::Release);
             }
             0
         }
     });
     let newest = |namespace: &client::Namespace| {
-        let mut data = vec![0; 64 * 512];
-        namespace.read(0, &mut data).unwrap();
-        let number = |part: &[u8]| u64::from_le_bytes(part[..8].try_into().unwrap());
-        data.chunks_exact(512).map(number).max().unwrap()
+        let number = |at: u64| {
+            let mut data = [0; 512];
+            namespace.read(at * STEP, &mut data).unwrap();
+            u64::from_le_bytes(data[..8].try_into().unwrap())
+        };
+        (0..64).map(number).max().unwrap()
     };
-    for round in 0..8 {
+    for round in 0..24 {
         let from = told.load(Ordering::Acquire);
         rig::wait_until("the host writes", || told.load(Ordering::Acquire) > from + 64);
         let before = told.load(Ordering::Acquire);

@@ -6,7 +6,7 @@ use super::clones::{cloned, reopened, take_of};
 use super::snapshots::{check, check_drives, live, made, put};
 use super::*;
 use crate::format::catalog::Catalog;
-use crate::limits::SNAPSHOTS_AT_ONCE;
+use crate::limits::GROUP_VOLUMES_MAX;
 
 const B: u64 = BLOCK as u64;
 
@@ -178,29 +178,38 @@ fn groups_and_volumes_are_not_taken_for_each_other() {
 }
 
 #[test]
-fn a_group_has_as_many_volumes_as_snapshots_are_taken_of_at_one_instant() {
+fn a_group_has_as_many_volumes_as_go_back_in_one_step() {
     reactor::simulate(1, async {
         let (drives, log) = (drives(4, 96 * MIB), LogSpec::Bbu(vec![pmem(4 * MIB)]));
         let pool = Pool::create(spec(&drives, log.clone()), &[]).await.unwrap();
-        let all: Vec<String> = (0..=SNAPSHOTS_AT_ONCE).map(|n| format!("v{n}")).collect();
+        let all: Vec<String> = (0..=GROUP_VOLUMES_MAX).map(|n| format!("v{n}")).collect();
         for name in &all {
             pool.create_volume(volume(name, MIB)).await.unwrap();
         }
         let app = |volumes: &[String]| GroupSpec { volumes: volumes.to_vec(), ..group("app", &[]) };
         let refused = pool.create_group(app(&all)).await.unwrap_err();
         assert_eq!(refused.kind, Kind::Full);
-        assert!(refused.context.contains("at most 800 volumes"), "{refused}");
+        assert!(refused.context.contains("at most 500 volumes"), "{refused}");
         let (last, first) = all.split_last().unwrap();
         pool.create_group(app(first)).await.unwrap();
         let refused = change(&pool, "app", adding(&[last])).await.unwrap_err();
         assert_eq!(refused.kind, Kind::Full);
         let instead = GroupChange { add: vec![last.clone()], ..removing(&["v0"]) };
         change(&pool, "app", instead).await.unwrap();
-        assert_eq!(take(&pool, "app", "mon").await.unwrap().len(), SNAPSHOTS_AT_ONCE);
-        assert_eq!(names(&pool, last), ["mon"]);
+        assert_eq!(take(&pool, "app", "mon").await.unwrap().len(), GROUP_VOLUMES_MAX);
+        let keep = Some(("last".to_owned(), [4; 16]));
+        let back = |volume: String| RollbackSpec {
+            volume,
+            snapshot: "mon".into(),
+            keep: keep.clone(),
+            created: 0,
+        };
+        let members = pool.groups()[0].volumes.clone();
+        pool.rollback_volumes(members.into_iter().map(back).collect()).await.unwrap();
+        assert_eq!(names(&pool, last), ["mon", "last"]);
         assert!(names(&pool, "v0").is_empty());
         let pool = killed(&drives, &log, pool).await;
-        assert_eq!(pool.groups()[0].volumes.len(), SNAPSHOTS_AT_ONCE);
+        assert_eq!(pool.groups()[0].volumes.len(), GROUP_VOLUMES_MAX);
         pool.delete_group("app").await.unwrap();
         pool.close().await.unwrap();
     });

@@ -198,7 +198,7 @@ fn a_pool_that_lacks_a_drive_is_served_once_that_is_accepted() {
         assert_eq!(all.as_array().unwrap().len(), 1);
         let volume = all[0].as_object_mut().unwrap();
         // What is known of an open pool only.
-        let counted = ["used", "held_by_snapshots", "snapshots"];
+        let counted = ["used", "inherited", "held_by_snapshots", "snapshots"];
         volume.retain(|what, _| !counted.contains(&what.as_str()));
         (volume.remove("state").unwrap(), all[0].take())
     };

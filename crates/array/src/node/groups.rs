@@ -6,7 +6,7 @@ use api::v1::{
 use api::value::{GroupPath, Name, SnapshotPath, VolumePath};
 
 use super::Node;
-use super::snapshots::words;
+use super::snapshots::{NAMED, words};
 use crate::jobs::Task;
 use crate::losses::check_meant;
 use crate::pools::{self, OpenPool};
@@ -214,8 +214,8 @@ fn helped(open: &OpenPool, name: Option<&Name>, error: Error) -> Error {
 }
 
 fn words_of(what: &str, volumes: &[VolumePath]) -> String {
-    let names: Vec<_> = volumes.iter().take(8).map(ToString::to_string).collect();
-    let more = volumes.len().saturating_sub(8);
+    let names: Vec<_> = volumes.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = volumes.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{what} {}{more}", names.join(", "))
 }

@@ -15,8 +15,8 @@ use crate::jobs::Task;
 use crate::losses::check_meant;
 use crate::{Error, Result, pools};
 
-/// Snapshots that an event names; more are counted.
-const NAMED: usize = 8;
+/// Snapshots, or volumes, that an event names; more are counted.
+pub(super) const NAMED: usize = 8;
 
 impl Node {
     /// The snapshots of the pools that are open, those of a volume the oldest first, and those that are mapped of other

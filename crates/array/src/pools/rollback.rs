@@ -43,7 +43,13 @@ impl OpenPool {
                 Ok((pool.volume(&volume)?, kept))
             });
             each.collect::<engine::Result<Vec<_>>>()
-        })?;
+        });
+        // Why it was not done tells more than that nothing can be asked any more.
+        let now = match (now, &done) {
+            (Ok(now), _) => now,
+            (Err(_), Err(_)) => return done,
+            (Err(error), Ok(())) => return Err(error),
+        };
         let mut held = self.held().lock();
         for (name, (volume, kept)) in names.iter().zip(now) {
             let Some(held) = held.get_mut(name) else { continue };

@@ -42,7 +42,7 @@ struct Made {
 const _: () = assert!(3 * GROUP_VOLUMES_MAX <= usize32(EDIT_PAGES_MAX) * RECORDS);
 
 impl RollbackSpec {
-    /// What is made of a volume, from the view of this number on, of which there is room for so many.
+    /// What is made of a volume; what is new gets views of this number and the next.
     fn make(&self, catalog: &Catalog, next: u32) -> Result<Made> {
         let snapshot = find_snapshot(catalog, &self.volume, &self.snapshot)?;
         let mut before = find(catalog, &self.volume)?.clone();

@@ -64,6 +64,8 @@ pub struct Checkpoints {
     held: RefCell<Vec<SegmentId>>,
     /// Those whose space the one under way gives back.
     given_back: RefCell<Vec<SegmentId>>,
+    /// Segments of metadata emptied last.
+    evacuated: RefCell<Vec<SegmentId>>,
 }
 
 /// The last checkpoint before a shard was opened.
@@ -105,6 +107,7 @@ impl Checkpoints {
             verified: RefCell::default(),
             held: RefCell::default(),
             given_back: RefCell::default(),
+            evacuated: RefCell::default(),
         }
     }
 

@@ -22,7 +22,7 @@ pub use moving::Emptied;
 /// Segments emptied before their space is given back, with one checkpoint.
 const SEGMENTS_AT_ONCE: usize = 4;
 
-/// Segments of metadata with little in them that are worth emptying.
+/// Segments of metadata with little in them that are worth emptying while reclaim has room to work with.
 const METADATA_AT_ONCE: usize = 2;
 
 /// Wins space back.
@@ -48,8 +48,6 @@ struct Reclaiming {
     emptied: BTreeSet<SegmentId>,
     /// The last look found nothing that it had room to empty.
     lacks_room: bool,
-    /// Segments of metadata emptied last.
-    evacuated: Vec<SegmentId>,
     /// Those with blocks that cannot be read for now, and until when they are left alone.
     left: BTreeMap<SegmentId, reactor::Nanos>,
 }
@@ -60,6 +58,12 @@ impl Reclaiming {
         let pause = reactor::Nanos::try_from(LEFT_ALONE.as_nanos()).unwrap_or(reactor::Nanos::MAX);
         self.emptied.remove(&id);
         self.left.insert(id, reactor::now().saturating_add(pause));
+    }
+
+    /// So many segments of metadata with little in them are worth emptying: one where nothing else gives reclaim room
+    /// to work with.
+    const fn enough_metadata(&self) -> usize {
+        if self.lacks_room { 1 } else { METADATA_AT_ONCE }
     }
 
     fn is_left(&self, id: SegmentId) -> bool {
@@ -161,20 +165,14 @@ impl Reclaim {
     /// Gives back what is dead or was emptied; empties a few segments if there is nothing of the
     /// kind; waits for change if there are none with anything to give.
     async fn reclaim_some(&self, reclaiming: &mut Reclaiming) -> Result<()> {
-        if let Some(sparse) = self.worth_evacuating(reclaiming) {
-            for id in &sparse {
-                self.base.map.evacuate(*id).await?;
-            }
-            reclaiming.evacuated = sparse;
-            self.checkpoints.take().await?;
-        }
+        self.checkpoints.evacuate_metadata(reclaiming.enough_metadata()).await?;
         let mut dead = self.dead_by_count(reclaiming);
         dead.append(&mut reclaiming.emptied);
         if !dead.is_empty() {
             return self.give_back_dead(&dead, reclaiming).await;
         }
         reclaiming.lacks_room = false;
-        while reclaiming.emptied.len() < SEGMENTS_AT_ONCE && !self.base.has_ended() {
+        while reclaiming.emptied.len() < self.segments_at_once() && !self.base.has_ended() {
             let by_others = self.emptied_by_others();
             let skip = |id| {
                 reclaiming.emptied.contains(&id)
@@ -209,7 +207,7 @@ impl Reclaim {
                     || self.keeper.applied() != applied
                     || self.can_empty_some(reclaiming)
                     || !self.dead_by_count(reclaiming).is_empty()
-                    || self.worth_evacuating(reclaiming).is_some()
+                    || self.checkpoints.is_worth_evacuating(reclaiming.enough_metadata())
             };
             let was_stuck = self.is_stuck(reclaiming);
             let pause = if was_stuck { UNREADABLE_AFTER } else { LEFT_ALONE };
@@ -221,6 +219,11 @@ impl Reclaim {
             }
         }
         Ok(())
+    }
+
+    /// How many segments are emptied before their space is given back: where nothing is free, all wait for the first.
+    fn segments_at_once(&self) -> usize {
+        if self.base.common.allocator.lock().available() == 0 { 1 } else { SEGMENTS_AT_ONCE }
     }
 
     /// Whether nobody gets space any more: what has it cannot be read now.
@@ -248,14 +251,6 @@ impl Reclaim {
     fn is_on(&self, id: SegmentId, drives: u64) -> bool {
         let is_on = |info: &SegmentInfo| info.parts_on(drives) > 0;
         drives != 0 && self.base.table().get(id).is_some_and(|segment| is_on(&segment.info))
-    }
-
-    /// Segments of metadata with little in them, where there are enough of them, or where nothing else gives
-    /// reclaim room to work with.
-    fn worth_evacuating(&self, reclaiming: &Reclaiming) -> Option<Vec<SegmentId>> {
-        let sparse = self.base.table().sparse_metadata();
-        let enough = if reclaiming.lacks_room { 1 } else { METADATA_AT_ONCE };
-        (sparse.len() >= enough && sparse != reclaiming.evacuated).then_some(sparse)
     }
 
     /// Gives back what is dead although space is not short: there was a look for it.

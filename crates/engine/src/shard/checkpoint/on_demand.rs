@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::Checkpoints;
+use crate::address::SegmentId;
 use crate::error::{Kind, Result};
 use crate::limits::RECLAIM_RESERVE;
 use crate::shard::events::Event;
@@ -20,7 +21,7 @@ impl Checkpoints {
             if self.base.has_ended() {
                 return;
             }
-            let done = self.take().await;
+            let done = self.checkpoint_and_evacuate().await;
             if done.is_err() {
                 self.base.writer.need_segments();
             }
@@ -33,6 +34,40 @@ impl Checkpoints {
                 self.base.common.notify();
             }
         }
+    }
+
+    /// Each checkpoint, and each merge, leaves some blocks in segments of metadata that are full. Where nothing more is
+    /// free they are moved together at once: whoever takes checkpoints one after another would take all that metadata
+    /// may have before reclaim comes to that.
+    async fn checkpoint_and_evacuate(&self) -> Result<()> {
+        self.take().await?;
+        let is_last = self.base.common.allocator.lock().available() == 0;
+        if is_last { self.evacuate_metadata(1).await } else { Ok(()) }
+    }
+
+    /// Segments of metadata with little in them, if there are so many, and others than were emptied last.
+    fn sparse_metadata(&self, enough: usize) -> Option<Vec<SegmentId>> {
+        let sparse = self.base.table().sparse_metadata();
+        (sparse.len() >= enough && sparse != *self.evacuated.borrow()).then_some(sparse)
+    }
+
+    /// Whether there are so many segments of metadata with little in them.
+    #[must_use]
+    pub fn is_worth_evacuating(&self, enough: usize) -> bool {
+        self.sparse_metadata(enough).is_some()
+    }
+
+    /// Moves what is in segments of metadata with little in them together, if there are so many, and gives them back.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub async fn evacuate_metadata(&self, enough: usize) -> Result<()> {
+        let Some(sparse) = self.sparse_metadata(enough) else { return Ok(()) };
+        for id in &sparse {
+            self.base.map.evacuate(*id).await?;
+        }
+        self.evacuated.replace(sparse);
+        self.take().await
     }
 
     /// What a background task makes of its outcome. Without space for metadata it waits and tries

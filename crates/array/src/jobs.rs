@@ -53,6 +53,7 @@ pub enum Work {
     UseSpare(PoolDrive, Uuid),
     CreateVolume(Name, NewVolume),
     ChangeVolume(VolumePath, VolumeChange, Consent),
+    DetachVolume(VolumePath),
     DeleteVolume(VolumePath, Consent),
 }
 
@@ -74,6 +75,7 @@ impl Work {
             Self::ReplaceDrive(..) | Self::UseSpare(..) => JobKind::DriveReplace,
             Self::CreateVolume(..) => JobKind::VolumeCreate,
             Self::ChangeVolume(..) => JobKind::VolumeChange,
+            Self::DetachVolume(_) => JobKind::VolumeDetach,
             Self::DeleteVolume(..) => JobKind::VolumeDelete,
         }
     }
@@ -98,7 +100,9 @@ impl Work {
             | Self::EvacuateDrive(of, _)
             | Self::RemoveDrive(of, ..) => of.to_string(),
             Self::CreateVolume(pool, new) => format!("{pool}/{}", new.name),
-            Self::ChangeVolume(path, ..) | Self::DeleteVolume(path, _) => path.to_string(),
+            Self::ChangeVolume(path, ..)
+            | Self::DetachVolume(path)
+            | Self::DeleteVolume(path, _) => path.to_string(),
         }
     }
 

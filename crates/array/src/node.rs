@@ -29,6 +29,7 @@ use crate::{Error, Result, change, cpus, history};
 mod changes;
 mod configuration;
 mod delete;
+mod detach;
 mod drives;
 mod groups;
 mod hardware;

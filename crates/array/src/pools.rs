@@ -24,6 +24,7 @@ mod again;
 mod blank;
 mod clones;
 mod delete;
+mod detach;
 mod due;
 mod export;
 mod groups;

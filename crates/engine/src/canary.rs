@@ -174,10 +174,13 @@ pub enum Step {
     SweepKeepsOld,
     /// A search for space gives up what only deleted snapshots saw.
     SearchPrunes,
+    /// A clone is given what it inherits once whoever wrote to it before is done, in turn with whoever does since.
+    DetachWriters,
+    DetachTurns,
 }
 
 impl Step {
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 57] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -233,6 +236,8 @@ impl Step {
         Self::ReclaimLooksBack,
         Self::SweepKeepsOld,
         Self::SearchPrunes,
+        Self::DetachWriters,
+        Self::DetachTurns,
     ];
 }
 

@@ -287,5 +287,10 @@ pub(crate) const CONTENTS_TURNS: usize = 64;
 /// How often shards are asked so for one call: what that does not find is the next call's.
 pub(crate) const CHANGES_ROUNDS: usize = 16;
 
+/// Extents of what a clone inherits that are looked for at once when it is detached, and how long it waits where that does
+/// not go on.
+pub(crate) const DETACH_EXTENTS: usize = 256;
+pub(crate) const DETACH_PAUSE: Duration = Duration::from_secs(5);
+
 /// Blocks copied with their contents at once: those in the log, and those just moved.
 pub const COPY_CONTENTS_BLOCKS: u64 = 64;

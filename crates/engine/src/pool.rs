@@ -7,6 +7,7 @@ mod changes;
 mod clones;
 mod copies;
 mod create;
+mod detach;
 mod discard;
 mod groups;
 mod identity;
@@ -48,6 +49,7 @@ pub use breakdown::{Breakdown, PoolPlan};
 pub use changes::{ChangedExtent, Changes};
 pub use clones::CloneSpec;
 pub(crate) use create::device;
+pub use detach::Detaching;
 pub use discard::Discards;
 pub use groups::{GroupChange, GroupSnapshotSpec, GroupSpec, GroupStatus};
 pub(crate) use identity::ring;
@@ -115,6 +117,8 @@ struct Inner {
     /// Drives that are being emptied, or were last.
     rebuilding: RefCell<Option<rebuild::Rebuilding>>,
     scrubbing: RefCell<Option<scrub::Scrubbing>>,
+    /// Clones that are being given what they inherit.
+    detaching: RefCell<BTreeMap<View, Rc<detach::Job>>>,
     /// Drives are told of the space that becomes free.
     discards: Cell<bool>,
     closed: Cell<bool>,
@@ -152,6 +156,7 @@ impl Inner {
             returned: RefCell::default(),
             rebuilding: RefCell::default(),
             scrubbing: RefCell::default(),
+            detaching: RefCell::default(),
             discards: Cell::new(false),
             closed: Cell::new(false),
             looking: Cell::new(false),

@@ -120,7 +120,7 @@ impl Counts {
             let own = self.of_volume(state.view);
             // Of an ancestor that came since the count nothing is known yet.
             let of_ancestor = |of: &Ancestor| self.of_snapshot(of.view, of.sees);
-            let ancestors = state.ancestors.as_deref().unwrap_or_default();
+            let ancestors = state.ancestors().map(|all| &**all).unwrap_or_default();
             let sees = |of: &Ancestor| of_ancestor(of).map_or(0, |of| of.referenced);
             let inherited = ancestors.iter().map(sees).sum();
             // What it had before it was rolled back is held by its snapshots, but for what it has of it.

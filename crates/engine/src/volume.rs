@@ -114,13 +114,25 @@ impl Volume {
     /// makes one, too.
     #[must_use]
     pub fn is_too_deep(&self) -> bool {
-        self.state.ancestors.as_ref().is_some_and(|all| all.len() >= CLONES_DEEP_MAX)
+        self.state.ancestors().is_some_and(|all| all.len() >= CLONES_DEEP_MAX)
+    }
+
+    /// Whether it reads what others have where it has nothing: it is a clone, or was rolled back, and was not detached.
+    #[must_use]
+    pub fn inherits(&self) -> bool {
+        self.state.ancestors().is_some()
+    }
+
+    /// Bytes looked through while it is [detached](crate::Pool::detach_volume).
+    #[must_use]
+    pub fn detaching(&self) -> Option<u64> {
+        self.state.detaching()
     }
 
     /// Where it came from, if it is a clone.
     #[must_use]
     pub fn origin(&self) -> Option<Origin> {
-        self.state.lineage.origin
+        self.state.lineage.origin.filter(|_| self.inherits())
     }
 
     /// The logical block hosts see, in bytes: 512 or 4096.
@@ -444,7 +456,7 @@ impl Volume {
         };
         let is_whole = (from | to | piece).is_multiple_of(BLOCK_BYTES);
         // What a snapshot sees, or a clone inherits, has no name yet.
-        let is_own = source.state.sees.is_none() && source.state.ancestors.is_none();
+        let is_own = source.state.sees.is_none() && source.state.ancestors().is_none();
         is_whole && is_own && shard(self, to) == shard(source, from)
     }
 

@@ -350,6 +350,15 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             let Some(made) = made(global, &volume, &new, &how)? else { return Ok(()) };
             made
         }
+        VolumeVerb::Detach { of, how } => {
+            let (path, then) = (of.volume.clone(), of.volume);
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_detach_volume(&path, &asking).await
+            };
+            let detached = async |client: Client, _| client.volume(&then).await;
+            let Some(detached) = follow(global, &how, begin, detached)? else { return Ok(()) };
+            detached
+        }
         VolumeVerb::List => {
             let all = ask(global, async |client| client.volumes().await)?;
             return print(global.output, &all, |all| volume_table(all));

@@ -226,7 +226,7 @@ async fn clone(life: &Life, yard: &Yard, volume: &Volume, prng: &mut Prng) {
     free.turn.release(1);
 }
 
-/// Takes a snapshot of a volume, makes a clone of one, deletes one, reads one, or copies from one.
+/// Takes a snapshot of a volume, makes a clone of one, detaches a clone, deletes a snapshot, reads one, or copies from one.
 async fn snapshot(life: &Life, yard: &Yard, volume: &Volume, prng: &mut Prng) {
     let target = volume.target.borrow().clone();
     let Some(target) = target else { return sleep(Duration::from_micros(10)).await };
@@ -238,6 +238,8 @@ async fn snapshot(life: &Life, yard: &Yard, volume: &Volume, prng: &mut Prng) {
         if let Some(target) = target {
             if action == 3 {
                 clone(life, yard, volume, prng).await;
+            } else if action == 2 && target.inherits && prng.below(2) == 0 {
+                life.detach(&target, prng.below(8) == 0).await;
             } else if action == 0 || volume.snapshots.borrow().len() >= SNAPSHOTS {
                 delete_snapshot(life, volume, prng).await;
             } else {

@@ -83,6 +83,14 @@ impl Store {
         }
     }
 
+    /// Has a clone get what it inherits as its own, or leaves it as it is by then.
+    pub async fn detach(&self, name: &str, leave: bool) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Err(Refusal::Other("the reference makes no clones".into())),
+            Self::Array(pool) => pool.detach(name, leave).await,
+        }
+    }
+
     /// What is wrong with the space, if blocks of data are within these bounds.
     pub async fn audit(&self, bounds: (u64, u64)) -> Option<String> {
         match self {

@@ -39,6 +39,8 @@ pub enum JobKind {
     VolumeCreate,
     /// Changes a volume's size or name.
     VolumeChange,
+    /// Gives a volume what it shares with what it was made of as its own.
+    VolumeDetach,
     /// Deletes a volume.
     VolumeDelete,
 }
@@ -63,6 +65,7 @@ impl JobKind {
             Self::DriveReplace => "drive replace",
             Self::VolumeCreate => "volume create",
             Self::VolumeChange => "volume change",
+            Self::VolumeDetach => "volume detach",
             Self::VolumeDelete => "volume delete",
         }
     }

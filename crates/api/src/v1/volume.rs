@@ -25,6 +25,9 @@ pub struct Volume {
     /// not; as of the same count. Left out until it is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Size>,
+    /// While it is being detached: bytes of its size that were looked through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detaching: Option<Size>,
     /// Bytes that it has not any more and its snapshots have, as of the same count: what comes back when all of them are
     /// deleted, if no clone needs it. Left out until it is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -95,6 +95,9 @@ impl Node {
             Work::ChangeVolume(path, change, consent) => {
                 self.alter_volume(&path, &change, consent, task).map(Made::Volume)
             }
+            Work::DetachVolume(path) => {
+                self.detach_volume(&path, task).map(|()| Made::Volume(path))
+            }
             Work::DeleteVolume(path, consent) => {
                 self.remove_volume(&path, consent, task).map(|()| Made::Nothing)
             }

@@ -24,8 +24,8 @@ impl Node {
         if view.serving()?.pools.snapshot(path)?.volume.is_too_deep() {
             let what = format!("volume {of} went back too often to what came after the last time");
             return Err(Error::new(Kind::Limit, what).help(
-                "go back to a snapshot from before the last rollbacks; or map the snapshot and a new volume, and copy what \
-                 it has as a host",
+                "go back to a snapshot from before the last rollbacks; `flashloom volume detach` makes the next snapshots \
+                 shallow again",
             ));
         }
         let mut losses = Vec::new();

@@ -111,8 +111,8 @@ impl OpenPool {
                  what holds that up",
             ),
             Kind::Limit => error.help(
-                "delete volumes and snapshots that are not needed, and make the clone of one that is less deep; or map \
-                 the snapshot and copy what it has into a new volume as a host",
+                "delete volumes and snapshots that are not needed, and make the clone of one that is less deep: \
+                 `flashloom volume detach` makes the next snapshots of a volume so",
             ),
             _ => error,
         })?;

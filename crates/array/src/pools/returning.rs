@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{Kind, Severity};
-use api::value::{Name, PoolDrive};
+use api::value::{Name, PoolDrive, VolumePath};
 use engine::drives::DriveState;
 use engine::format::label::Label;
 use engine::{DriveStatus, PoolStatus, Unknown};
@@ -112,6 +112,8 @@ pub struct Due {
     /// What drives had is to be moved onto the others.
     pub moves: Moves,
     pub scrub: Option<Work>,
+    /// Volumes that are being detached, whether a job follows that or not.
+    pub detaching: Vec<VolumePath>,
     /// Spares, each to take the place of a drive.
     pub spares: Vec<(PoolDrive, Uuid, Reason)>,
     /// Those that have one by now.
@@ -176,7 +178,8 @@ impl Search {
         let is_moot = |paused: &PausedRebuild| paused.is_moot(&status.drives);
         let forgets_pause = self.def.paused.as_ref().is_some_and(is_moot);
         let used_spares = self.used_spares(&status);
-        let due = Due { moves, scrub, spares, used_spares, forgets_pause };
+        let detaching = self.pool.detached_volumes();
+        let due = Due { moves, scrub, detaching, spares, used_spares, forgets_pause };
         let Self { name, away, .. } = self;
         Ok(Searched { name, away, moved, said, reopening: None, due })
     }

@@ -8,7 +8,7 @@ use api::value::{Name, VolumePath};
 
 use hyper::Method;
 
-use super::{Client, Result};
+use super::{Asking, Begun, Client, Result};
 
 pub(super) fn volume(path: &VolumePath, rest: &str) -> String {
     // Names have no characters that a path would escape.
@@ -125,6 +125,18 @@ impl Client {
         consent: Consent,
     ) -> Result<Changed<Volume>> {
         self.change(Method::PATCH, &volume(path, ""), change, consent).await
+    }
+
+    /// Begins to give a volume what it shares with what it was made of as its own.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn begin_detach_volume(
+        &self,
+        path: &VolumePath,
+        asking: &Asking,
+    ) -> Result<Begun<Volume>> {
+        self.begin(Method::POST, &volume(path, "/detach"), Vec::new(), asking).await
     }
 
     /// Deletes a volume and what it holds.

@@ -33,6 +33,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(list_all_volumes))
         .routes(routes!(list_volumes, create_volume))
         .routes(routes!(show_volume, change_volume, delete_volume))
+        .routes(routes!(detach_volume))
         .routes(routes!(map_volume, unmap_volume))
 }
 
@@ -261,6 +262,30 @@ async fn change_volume(
     answer(node, Work::ChangeVolume(path, change, consent), asked, async move |_| {
         let changed = blocking(move || of.volume(&changed)).await?;
         Ok(Json(changed).into_response())
+    })
+    .await
+}
+
+/// Gives a clone, or a volume that was rolled back, what it shares with what it was made of as its own, by reference: then
+/// reads ask nothing else, it is as deep as a new volume, and what it was made of goes when that is deleted. It is used as
+/// ever meanwhile. Cancelling the job leaves it as it is by then.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/volumes/{volume}/detach", tag = "volume",
+    params(("pool" = Name, Path), ("volume" = Name, Path)),
+    responses(
+        (status = 200, body = Volume), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
+)]
+async fn detach_volume(
+    State(node): Shared,
+    asked: Asked,
+    Path((pool, volume)): Path<(String, String)>,
+) -> Answer<Response> {
+    let (path, of) = (volume_part(&pool, &volume)?, Arc::clone(&node));
+    let work = Work::DetachVolume(path.clone());
+    answer(node, work, asked, async move |_| {
+        let detached = blocking(move || of.volume(&path)).await?;
+        Ok(Json(detached).into_response())
     })
     .await
 }

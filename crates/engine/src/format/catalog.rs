@@ -79,6 +79,10 @@ pub struct Object {
     pub first_view: View,
     /// How many snapshots were taken of it so far: the [version](Object::version) of what is written to it now.
     pub epoch: u64,
+    /// A clone that is being given what it inherits as its own.
+    pub detaching: bool,
+    /// The epoch in which a clone had all that it inherits as its own: its parent is there for what is older.
+    pub detached: Option<u64>,
     /// When it was made, in seconds since 1970; 0 where nobody said so.
     pub created: u64,
 }
@@ -102,6 +106,8 @@ impl Object {
             placement: view.get(),
             first_view: view,
             epoch: 0,
+            detaching: false,
+            detached: None,
             created: 0,
         }
     }
@@ -127,6 +133,20 @@ impl Object {
     #[must_use]
     pub fn sees(&self) -> Option<Version> {
         version_of(self.parent_epoch)?.before()
+    }
+
+    /// Whether what sees it up to a version, or all of it, sees what its parent has where it has nothing.
+    #[must_use]
+    pub fn inherits(&self, sees: Option<Version>) -> bool {
+        let is_older = |detached| sees.is_some_and(|sees| u64::from(sees.get()) < detached);
+        self.kind == Kind::Clone && self.detached.is_none_or(is_older)
+    }
+
+    /// As it is without a parent: whoever sees anything of it sees nothing of that.
+    #[must_use]
+    pub fn cut_loose(&self) -> Self {
+        let (kind, parent, parent_epoch) = (Kind::Volume, None, 0);
+        Self { kind, parent, parent_epoch, detaching: false, detached: None, ..self.clone() }
     }
 
     /// Whether it makes sense by itself.
@@ -156,6 +176,12 @@ impl Object {
         // As of the last version everything is seen: nothing is written in it.
         if [self.epoch, self.parent_epoch].iter().any(|epoch| version_of(*epoch).is_none()) {
             return Err(Bad::Field("epoch"));
+        }
+        let is_clone = self.kind == Kind::Clone;
+        if self.detaching && (self.deleted || !is_clone)
+            || self.detached.is_some_and(|detached| detached > self.epoch || !is_clone)
+        {
+            return Err(Bad::Field("detached"));
         }
         let was_other = self.first_view != self.view;
         let can_be = self.is_volume() || !was_other;

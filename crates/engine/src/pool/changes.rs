@@ -137,7 +137,7 @@ impl Gathered {
 /// What is compared; `None` where the older one is not older.
 fn compared(newer: &State, older: Option<&State>) -> Option<Compared> {
     let (view, sees) = (newer.view, newer.sees.unwrap_or_default());
-    let ancestors = newer.ancestors.clone();
+    let ancestors = newer.ancestors().cloned();
     let compared = Compared { view, before: None, sees, ancestors, elsewhere: None };
     let Some(older) = older else { return Some(compared) };
     let (before, end) = (older.sees.unwrap_or_default(), older.bytes() / BLOCK_BYTES);
@@ -145,9 +145,17 @@ fn compared(newer: &State, older: Option<&State>) -> Option<Compared> {
         return (before < sees).then_some(Compared { before: Some((before, end)), ..compared });
     }
     let own = Ancestor { view: older.view, sees: before };
-    let all = std::iter::once(&own).chain(older.ancestors.iter().flat_map(|all| all.iter()));
+    let all = std::iter::once(&own).chain(older.ancestors().into_iter().flat_map(|all| all.iter()));
     let elsewhere = Some((all.copied().collect(), end));
     (older.view < view).then_some(Compared { elsewhere, ..compared })
+}
+
+/// What a clone's ancestors have of it, if it is one.
+pub(super) fn inherited(clone: &State) -> Option<Compared> {
+    let (parent, further) = clone.ancestors()?.split_first()?;
+    let Ancestor { view, sees } = *parent;
+    let ancestors = (!further.is_empty()).then(|| further.into());
+    Some(Compared { view, before: None, sees, ancestors, elsewhere: None })
 }
 
 impl Pool {
@@ -197,7 +205,7 @@ impl Pool {
         Ok(changes)
     }
 
-    async fn gather_changes(
+    pub(super) async fn gather_changes(
         &self,
         compared: Compared,
         (placement, bytes): (u32, u64),

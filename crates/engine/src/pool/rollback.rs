@@ -69,7 +69,7 @@ impl RollbackSpec {
             let taken = snapshot_to_take(catalog, &spec, next.checked_add(1))?;
             (before, kept) = (taken.0, Some(taken.1));
         }
-        before.deleted = true;
+        (before.deleted, before.detaching) = (true, false);
         Ok(Made { before, after, kept })
     }
 }

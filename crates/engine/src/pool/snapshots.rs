@@ -8,7 +8,7 @@ use reactor::join_all;
 use stdx::num::usize32;
 
 use super::Pool;
-use super::lineage::gone_with;
+use super::lineage::removal;
 use super::volumes::{find, invalid};
 use crate::address::{Version, View};
 use crate::error::{Error, Kind, Result};
@@ -297,11 +297,10 @@ impl Pool {
         let drop = |catalog: &Catalog| {
             let snapshot = find_snapshot(catalog, volume, name)?.clone();
             // With the last one that needs it goes what its volume was before it was rolled back.
-            let gone = gone_with(catalog, snapshot.view);
-            let records = gone.iter().map(|view| Record::Remove(*view)).collect();
-            Ok((catalog.edit(records), (snapshot, gone)))
+            let (records, loose) = removal(catalog, snapshot.view);
+            Ok((catalog.edit(records), (snapshot, loose)))
         };
-        let (snapshot, gone) = common.superblock.change_catalog(drop).await?;
+        let (snapshot, loose) = common.superblock.change_catalog(drop).await?;
         if let Some(state) = self.0.snapshots.borrow_mut().remove(&snapshot.view) {
             state.close();
             common.used.remove(&state);
@@ -309,7 +308,7 @@ impl Pool {
         if let (Some(view), Some(sees)) = (snapshot.parent, snapshot.sees()) {
             common.snapshots.remove(view, sees);
         }
-        self.forget_clones(&gone);
+        self.forget_clones(&loose);
         Ok(())
     }
 }

@@ -107,6 +107,8 @@ pub struct VolumeStatus {
     pub block_size: u32,
     /// As [`Volume::used`](crate::Volume::used).
     pub used: Option<u64>,
+    /// Bytes looked through while it is [detached](Pool::detach_volume).
+    pub detaching: Option<u64>,
 }
 
 /// What the space of a pool adds up to.
@@ -280,6 +282,7 @@ impl Pool {
             bytes: state.bytes(),
             block_size: state.block_size,
             used: state.used(),
+            detaching: state.detaching(),
         });
         each.collect()
     }

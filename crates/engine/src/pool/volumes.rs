@@ -7,7 +7,7 @@ use std::sync::Arc;
 use reactor::sync::Held;
 
 use super::Pool;
-use super::lineage::{Lineages, gone_with};
+use super::lineage::{Lineages, removal};
 use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
@@ -183,6 +183,9 @@ impl Pool {
         let state = Arc::new(common.superblock.catalog(of));
         common.used.add(Arc::clone(&state));
         self.0.volumes.borrow_mut().insert(volume.name.to_string(), Arc::clone(&state));
+        if volume.detaching {
+            self.go_on_detaching(volume.view);
+        }
         state
     }
 
@@ -237,7 +240,12 @@ impl Pool {
     pub async fn delete_volume(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
         let mark = |catalog: &Catalog| {
-            let volume = Object { deleted: true, group: None, ..find(catalog, name)?.clone() };
+            let volume = Object {
+                deleted: true,
+                detaching: false,
+                group: None,
+                ..find(catalog, name)?.clone()
+            };
             let snapshots = catalog.snapshots_of(volume.view).count();
             if snapshots > 0 {
                 let what = format!("volume {name} has {snapshots} snapshots: delete those first");
@@ -272,20 +280,19 @@ impl Pool {
                 let unseen = Object { bytes: 0, shrunk_from: 0, group: None, ..volume.clone() };
                 return Ok((changed(catalog, unseen), vec![]));
             }
-            let gone = gone_with(catalog, view);
-            let records = gone.iter().map(|view| Record::Remove(*view));
-            Ok((catalog.edit(records.collect()), gone))
+            let (records, loose) = removal(catalog, view);
+            Ok((catalog.edit(records), loose))
         };
         let common = &self.0.common;
-        let gone = common.superblock.change_catalog(drop).await?;
-        self.forget_clones(&gone);
+        let loose = common.superblock.change_catalog(drop).await?;
+        self.forget_clones(&loose);
         Ok(())
     }
 
-    /// Nothing of what these views had is asked for again, if they were clones'.
-    pub(super) fn forget_clones(&self, gone: &[View]) {
+    /// Nothing is asked for again of what these views inherit, if they were clones'.
+    pub(super) fn forget_clones(&self, loose: &[View]) {
         let common = &self.0.common;
-        for view in gone {
+        for view in loose {
             if common.snapshots.is_clone(*view) {
                 common.snapshots.remove_clone(*view);
                 common.used.note_change();

@@ -108,6 +108,15 @@ impl Carrying {
         self.carry_before(|| cut).await
     }
 
+    /// Waits until the map has all that the log has now.
+    ///
+    /// # Errors
+    /// As [`carry`](Self::carry).
+    pub async fn carry_log(&self) -> Result<()> {
+        let head = self.base.log.head();
+        self.carry_before(|| head).await
+    }
+
     /// Waits until the map has all that the log had before a record.
     async fn carry_before(&self, cut: impl Fn() -> u64) -> Result<()> {
         loop {

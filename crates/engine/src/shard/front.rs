@@ -5,6 +5,7 @@ mod bytes;
 mod changes;
 mod clone;
 mod copy;
+mod detach;
 mod owners;
 mod plan;
 mod read;
@@ -38,6 +39,8 @@ pub struct Front {
     counting: Rc<Counting>,
     /// Changes of volumes under way: whoever takes a volume, or a part of it, away waits for them.
     writing: GracePeriod,
+    /// Reads of clones that may have to ask ancestors: whoever cuts a clone loose waits for them.
+    inheriting: GracePeriod,
     /// Blocks that users change in part.
     partial: Locks,
     /// Plans of reads that ended, used again and again.
@@ -66,6 +69,7 @@ impl Front {
             destage,
             counting,
             writing: GracePeriod::default(),
+            inheriting: GracePeriod::default(),
             partial: Locks::default(),
             spare_plans: RefCell::default(),
             written: Cell::new(0),

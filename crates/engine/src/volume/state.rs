@@ -7,7 +7,7 @@ use reactor::cross_core::Lock;
 
 use crate::address::{BLOCK, Version, View};
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::{self, Catalog, Object};
+use crate::format::catalog::{Catalog, Object};
 
 pub const BLOCK_BYTES: u64 = BLOCK as u64;
 
@@ -67,17 +67,17 @@ fn bytes_of(blocks: &AtomicU64) -> Option<u64> {
     (blocks != UNCOUNTED).then(|| blocks.saturating_mul(BLOCK_BYTES))
 }
 
-/// What is asked where a view has nothing, one behind another: its parent, as of the version that it sees, and what that
-/// one's parent is. `None` unless it is a clone's.
+/// What is asked where a view has nothing of what is seen of it, up to a version or all: its parent, as of the version that
+/// it sees, and what that one's parent is, one behind another. `None` unless it is a clone's.
 #[must_use]
-pub fn ancestors(catalog: &Catalog, view: View) -> Option<Arc<[Ancestor]>> {
+pub fn ancestors(catalog: &Catalog, view: View, sees: Option<Version>) -> Option<Arc<[Ancestor]>> {
     let mut all = Vec::new();
-    let mut at = view;
-    while let Some(clone) = catalog.get(at).filter(|of| of.kind == catalog::Kind::Clone)
+    let mut at = (view, sees);
+    while let Some(clone) = catalog.get(at.0).filter(|of| of.inherits(at.1))
         && let (Some(view), Some(sees)) = (clone.parent, clone.sees())
     {
         all.push(Ancestor { view, sees });
-        at = view;
+        at = (view, Some(sees));
     }
     (!all.is_empty()).then(|| all.into())
 }
@@ -88,8 +88,13 @@ pub struct State {
     pub view: View,
     /// The last version of the view that it sees, if it is a snapshot: nobody changes that.
     pub sees: Option<Version>,
-    /// What is asked where the view has nothing, if it is a clone's.
-    pub ancestors: Option<Arc<[Ancestor]>>,
+    /// What is asked where the view has nothing, if it is a clone's, until it has all of that itself.
+    ancestors: Option<Arc<[Ancestor]>>,
+    detached: AtomicBool,
+    /// Bytes looked through while it is given that; [`UNCOUNTED`] where it is not.
+    detaching: AtomicU64,
+    /// All that change it take turns.
+    takes_turns: AtomicBool,
     pub lineage: Lineage,
     /// Which shards its blocks are of follows from it.
     placement: u32,
@@ -116,6 +121,9 @@ impl State {
             view: volume.view,
             sees: None,
             ancestors: None,
+            detached: AtomicBool::new(false),
+            detaching: AtomicU64::new(UNCOUNTED),
+            takes_turns: AtomicBool::new(volume.detaching),
             lineage: Lineage::default(),
             placement: volume.placement,
             id: volume.id,
@@ -134,14 +142,51 @@ impl State {
     /// Of a volume of a catalog.
     #[must_use]
     pub fn of(volume: &Object, lineage: Lineage, catalog: &Catalog) -> Self {
-        Self { ancestors: ancestors(catalog, volume.view), lineage, ..Self::new(volume) }
+        Self { ancestors: ancestors(catalog, volume.view, None), lineage, ..Self::new(volume) }
     }
 
     /// Of a snapshot of this view of a catalog, up to this version.
     #[must_use]
     pub fn of_snapshot(snapshot: &Object, view: View, sees: Version, catalog: &Catalog) -> Self {
-        let ancestors = ancestors(catalog, view);
+        let ancestors = ancestors(catalog, view, Some(sees));
         Self { view, sees: Some(sees), ancestors, ..Self::new(snapshot) }
+    }
+
+    /// What is asked where the view has nothing, if it is a clone's.
+    #[must_use]
+    #[inline]
+    pub fn ancestors(&self) -> Option<&Arc<[Ancestor]>> {
+        self.ancestors.as_ref().filter(|_| !self.detached.load(Ordering::Acquire))
+    }
+
+    /// It has all that it inherits as its own.
+    pub fn set_detached(&self) {
+        self.detached.store(true, Ordering::Release);
+    }
+
+    /// Bytes of it looked through while it is given what it inherits.
+    #[must_use]
+    pub fn detaching(&self) -> Option<u64> {
+        let done = self.detaching.load(Ordering::Acquire);
+        (done != UNCOUNTED).then_some(done)
+    }
+
+    /// As [`detaching`](Self::detaching) tells from now on.
+    pub fn set_detaching(&self, done: Option<u64>) {
+        self.detaching.store(done.unwrap_or(UNCOUNTED), Ordering::Release);
+    }
+
+    /// Has all that change it take turns, or not, from now on; whoever began before does not.
+    pub fn take_turns(&self, does: bool) {
+        self.takes_turns.store(does, Ordering::Release);
+    }
+
+    /// Whether all that change the same blocks take turns: where users write less than whole ones as a matter of course, or
+    /// the pool looks what is there before it puts something there.
+    #[must_use]
+    #[inline]
+    pub fn takes_turns(&self) -> bool {
+        self.has_small_blocks() || self.takes_turns.load(Ordering::Acquire)
     }
 
     /// Which shards its blocks are of follows from it.

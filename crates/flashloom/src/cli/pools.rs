@@ -340,6 +340,23 @@ it has of them.")]
         #[command(flatten)]
         how: JobArgs,
     },
+    /// Give a clone, or what was rolled back, what it shares with what it was made of as its own; hosts notice nothing.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume detach fast/dev
+  flashloom volume detach fast/dev --no-wait
+  flashloom job cancel 7
+
+No contents are copied: they are shared until one side changes. Afterwards reads ask nothing else, clones and rollbacks
+of it are as shallow as those of a new volume, and what it was made of gives its space back when that is deleted. Its
+snapshots from before keep what they see. It goes on behind what hosts do, over restarts of the daemon, too; a job that is
+cancelled leaves the volume as it is by then.")]
+    Detach {
+        #[command(flatten)]
+        of: OfVolume,
+        #[command(flatten)]
+        how: JobArgs,
+    },
     /// Print the volumes.
     #[command(after_long_help = "\
 Examples:

@@ -418,7 +418,83 @@ fn clones_of_clones_are_so_deep_and_no_deeper() {
     }
     json(dir, &format!("snapshot create {last}@s"));
     let (_, said) = failure(dir, &format!("volume clone {last}@s fast/more"));
-    assert!(said.contains("64 deep") && said.contains("into a new volume"), "{said}");
+    assert!(said.contains("64 deep") && said.contains("flashloom volume detach"), "{said}");
     json(dir, "volume clone fast/c63@s fast/beside");
+    json(dir, &format!("volume detach {last}"));
+    json(dir, &format!("snapshot create {last}@again"));
+    json(dir, &format!("volume clone {last}@again fast/more"));
+    daemon.stop();
+}
+
+/// A clone gets what it shares as its own under its host, over a kill, and so does a volume that was rolled back.
+#[test]
+fn a_clone_is_detached_under_its_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve --discovery off --listen 127.0.0.1:{port} memory:16MiB");
+    let daemon = Daemon::start(dir, &serve);
+    make(dir);
+    let db = open(port, 1);
+    put(&db, 0, 0xa1);
+    put(&db, 4, 0xa1);
+    json(dir, "snapshot create fast/db@mon");
+    put(&db, 0, 0xb2);
+    let (_, said) = failure(dir, "volume detach fast/db");
+    assert!(said.contains("shares nothing") && said.contains("used as it is"), "{said}");
+    json(dir, "volume clone fast/db@mon fast/dev");
+    json(dir, "volume clone fast/db@mon fast/test");
+    let dev = map(dir, "volume map fast/dev", 3, port);
+    put(&dev, 2, 0xc3);
+    let now = [0xa1, 0xa1, 0xc3, 0xc3, 0xc3, 0xc3, 0xa1, 0xa1, 0];
+    json(dir, "snapshot create fast/dev@before");
+    let detached = json(dir, "volume detach fast/dev");
+    assert_eq!((&detached["origin"], &detached["name"]), (&Value::Null, &"fast/dev".into()));
+    until_event(dir, "volume fast/dev is detached");
+    let done = |job: &Value| {
+        (&job["kind"], &job["target"], &job["state"])
+            == (&"volume-detach".into(), &"fast/dev".into(), &"done".into())
+    };
+    assert!(json(dir, "job list").as_array().unwrap().iter().any(done));
+    rig::wait_until("all is its own", || {
+        let dev = json(dir, "volume show fast/dev");
+        (&dev["used"], &dev["inherited"]) == (&(8 << 20).into(), &0.into())
+    });
+    holds(&dev, &now);
+    // The other one is in the midst of it, or about to begin, when the daemon is killed.
+    let job = json(dir, "volume detach fast/test --no-wait");
+    assert_eq!(job["kind"], "volume-detach");
+    [db, dev].iter().for_each(|one| one.shut_down().unwrap());
+    drop(daemon);
+    let daemon = Daemon::start(dir, &serve);
+    until_open(dir);
+    // It may not have begun.
+    let test = json(dir, "volume show fast/test");
+    if test["origin"] != Value::Null && test["detaching"] == Value::Null {
+        json(dir, "volume detach fast/test");
+    }
+    rig::wait_until("it went on", || origin(dir, "fast/test") == Value::Null);
+    let was = map(dir, "snapshot map fast/dev@before", 4, port);
+    json(dir, "volume unmap fast/db --yes");
+    json(dir, "snapshot delete fast/db@mon --yes");
+    json(dir, "volume delete fast/db --yes");
+    let (dev, test) = (open(port, 3), map(dir, "volume map fast/test", 5, port));
+    holds(&dev, &now);
+    holds(&was, &now);
+    holds(&test, &[0xa1, 0xa1, 0xa1, 0xa1, 0xa1, 0xa1, 0xa1, 0xa1, 0]);
+    put(&dev, 0, 0xd4);
+    json(dir, "snapshot rollback fast/dev@before --yes --no-keep");
+    json(dir, "volume detach fast/dev");
+    holds(&dev, &now);
+    put(&dev, 4, 0xe5);
+    [dev, was, test].iter().for_each(|one| one.shut_down().unwrap());
+    json(dir, "snapshot unmap fast/dev@before --yes");
+    json(dir, "snapshot delete fast/dev@before --yes");
+    drop(daemon);
+    let daemon = Daemon::start(dir, &serve);
+    until_open(dir);
+    let dev = open(port, 3);
+    holds(&dev, &[0xa1, 0xa1, 0xc3, 0xc3, 0xe5, 0xe5, 0xe5, 0xe5, 0]);
+    dev.shut_down().unwrap();
     daemon.stop();
 }

@@ -4,7 +4,9 @@ use super::{exam, log_moves, returning, scrubs, told};
 use crate::contents::BLOCK;
 use crate::host::SNAPSHOT;
 use crate::store::{Refusal, Volumes};
-use engine::{CloneSpec, DriveState, Pool, RollbackSpec, SnapshotSpec, VolumeSpec, WritesRefused};
+use engine::{
+    CloneSpec, DriveState, Kind, Pool, RollbackSpec, SnapshotSpec, VolumeSpec, WritesRefused,
+};
 use reactor::{Handle, random, sleep};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -89,6 +91,19 @@ impl Array {
         let (snapshot, keep) = (to.to_owned(), keep.map(|keep| (keep.to_owned(), id)));
         let spec = RollbackSpec { volume, snapshot, keep, created: 1 };
         told(self.pool.rollback_volume(spec).await).map(drop)
+    }
+
+    /// Has a clone get what it inherits as its own, or leaves it as it is by then.
+    pub async fn detach(&self, name: &str, leave: bool) -> Result<(), Refusal> {
+        let done = match leave {
+            true => self.pool.stop_detaching(name).await,
+            false => self.pool.detach_volume(name).await,
+        };
+        match done {
+            // There is nothing to do, or left to do.
+            Err(error) if error.kind == Kind::Invalid => Ok(()),
+            done => told(done),
+        }
     }
 
     pub async fn create(&self, name: &str, size: u64, unit: usize) -> Result<(), Refusal> {

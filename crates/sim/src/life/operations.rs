@@ -349,6 +349,20 @@ impl Life {
         }
     }
 
+    /// Has a clone get what it inherits as its own, or leaves it as it is by then. Nothing that hosts see changes by that.
+    pub async fn detach(&self, v: &Target, leave: bool) {
+        let what = format!("{} {}", if leave { "leave" } else { "detach" }, v.name);
+        self.note(format_args!("{what}"));
+        let answer = self.settled(&what, self.store.detach(&v.name, leave)).await;
+        self.count(|c| c.others += 1);
+        match answer {
+            Answer::Done(()) => self.note(format_args!("{what}: done")),
+            // It is still being left.
+            Answer::Refused(Refusal::Busy(_)) | Answer::GivenUp | Answer::Lost => {}
+            Answer::Refused(refusal) => self.only_full(&what, &refusal),
+        }
+    }
+
     /// Whether a change of a volume was refused because there is no space: then nothing of it was done.
     pub(super) fn lacks_space<T>(&self, answer: &Answer<T>) -> bool {
         matches!(answer, Answer::Refused(Refusal::Full)) && self.run.world.is_scarce()

@@ -86,7 +86,8 @@ struct Raw {
     created: U64,
     placement: U32,
     first_view: U32,
-    reserved: [u8; 16],
+    detached: U64,
+    reserved: [u8; 8],
     name: [u8; NAME_MAX],
 }
 const _: () = assert!(size_of::<Raw>() == 160);
@@ -100,6 +101,10 @@ const REMOVED: u8 = 0;
 const DELETED: u16 = 1;
 /// Its volume was rolled back: it had another view first, which is named.
 const ROLLED_BACK: u16 = 2;
+/// It is being given what it inherits as its own.
+const DETACHING: u16 = 4;
+/// It has that since an epoch, which is named.
+const DETACHED: u16 = 8;
 
 impl Kind {
     const fn to_byte(self) -> u8 {
@@ -129,7 +134,9 @@ fn number(view: Option<View>) -> U32 {
 const fn flags(object: &Object) -> u16 {
     let deleted = if object.deleted { DELETED } else { 0 };
     let rolled_back = if object.first_view.get() == object.view.get() { 0 } else { ROLLED_BACK };
-    deleted | rolled_back
+    let detaching = if object.detaching { DETACHING } else { 0 };
+    let detached = if object.detached.is_some() { DETACHED } else { 0 };
+    deleted | rolled_back | detaching | detached
 }
 
 fn view(number: U32) -> Option<View> {
@@ -163,7 +170,8 @@ impl Raw {
             created: object.created.into(),
             placement: object.placement.into(),
             first_view: number(Some(object.first_view).filter(|first| *first != object.view)),
-            reserved: [0; 16],
+            detached: object.detached.unwrap_or(0).into(),
+            reserved: [0; 8],
             name: name_to_bytes(&object.name),
         }
     }
@@ -174,7 +182,7 @@ impl Raw {
             return Ok(Record::Remove(number));
         }
         let flags = self.flags.get();
-        if flags & !(DELETED | ROLLED_BACK) != 0 {
+        if flags & !(DELETED | ROLLED_BACK | DETACHING | DETACHED) != 0 {
             return Err(Bad::Field("flags of an object"));
         }
         let first_view =
@@ -195,6 +203,8 @@ impl Raw {
             placement: self.placement.get(),
             first_view: first_view.ok_or(Bad::Field("first view"))?,
             epoch: self.epoch.get(),
+            detaching: flags & DETACHING != 0,
+            detached: (flags & DETACHED != 0).then(|| self.detached.get()),
             created: self.created.get(),
         };
         object.check()?;

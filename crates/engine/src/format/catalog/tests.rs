@@ -75,6 +75,8 @@ fn every_kind_comes_back_as_written() {
         before,
         snapshot(7, 6, 8),
         rolled_back,
+        Object { detaching: true, ..clone(10, 3, 3) },
+        Object { detached: Some(5), ..clone(11, 3, 3) },
     ];
     let mut catalog = with(all);
     catalog.generation = 1;
@@ -120,6 +122,10 @@ fn what_makes_no_sense_is_refused_by_name() {
         (put([Object { placement: 3, ..snapshot(6, 3, 7) }]), "parent"),
         (put([volume(8), Object { placement: 8, ..snapshot(6, 8, 7) }]), "placement"),
         (put([volume(3)]), "kind of an object"),
+        (put([Object { detaching: true, ..volume(6) }]), "detached"),
+        (put([Object { detaching: true, deleted: true, ..clone(6, 1, 7) }]), "detached"),
+        (put([Object { detached: Some(0), ..volume(6) }]), "detached"),
+        (put([Object { detached: Some(10), ..clone(6, 1, 7) }]), "detached"),
         (put([Object { first_view: view(0), ..volume(6) }]), "first view"),
         (put([Object { first_view: view(7), ..volume(6) }]), "first view"),
         (put([Object { first_view: view(2), ..snapshot(6, 1, 7) }]), "first view"),
@@ -192,7 +198,7 @@ fn a_volume_that_was_rolled_back_has_the_snapshots_of_all_its_views() {
 #[test]
 fn an_unknown_flag_or_kind_is_refused() {
     let bytes = with([volume(1)]).to_base(POOL);
-    for (at, value, why) in [(4, 5, "kind of an object"), (6, 4, "flags of an object")] {
+    for (at, value, why) in [(4, 5, "kind of an object"), (6, 16, "flags of an object")] {
         let mut changed = bytes.clone();
         changed[96 + at] = value;
         crate::format::seal(&mut changed, *b"FLASHCAT");

@@ -66,7 +66,7 @@ impl Front {
         let _writing = self.writing.enter();
         volume.check_change(offset, len)?;
         let (first, blocks) = (offset / BLOCK_BYTES, len / BLOCK_BYTES);
-        let mut turn = if volume.has_small_blocks() {
+        let mut turn = if volume.takes_turns() {
             Some(self.partial.hold(volume.view, first..first + blocks).await)
         } else {
             None

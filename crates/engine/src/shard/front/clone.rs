@@ -123,7 +123,7 @@ impl Front {
         if let Some(sees) = snapshot.sees {
             self.carry.carry(snapshot.view, sees).await?;
         }
-        self.carry_ancestors(snapshot.ancestors.as_deref().unwrap_or_default()).await
+        self.carry_ancestors(snapshot.ancestors().map(|all| &**all).unwrap_or_default()).await
     }
 
     /// Looks for what a snapshot of a clone sees the contents of, whoever of its ancestors has them: at most about so many
@@ -185,7 +185,7 @@ impl Front {
         Ok(found)
     }
 
-    async fn carry_ancestors(&self, ancestors: &[Ancestor]) -> Result<()> {
+    pub(super) async fn carry_ancestors(&self, ancestors: &[Ancestor]) -> Result<()> {
         for Ancestor { view, sees } in ancestors {
             self.carry.carry(*view, *sees).await?;
         }

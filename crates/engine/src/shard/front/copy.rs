@@ -29,13 +29,13 @@ impl Front {
     pub async fn copy_bytes(&self, to: &State, from: &State, copy: CopyRange) -> Result<()> {
         let _writing = self.writing.enter();
         to.check_change(copy.to, copy.length)?;
-        let is_own = from.sees.is_none() && from.ancestors.is_none();
+        let is_own = from.sees.is_none() && from.ancestors().is_none();
         assert!(is_own, "what a snapshot sees, or a clone inherits, is copied by its contents");
         from.check(copy.from, copy.length)?;
         let source = Key::new(from.view, copy.from / BLOCK_BYTES);
         let target = Key::new(to.view, copy.to / BLOCK_BYTES);
         let blocks = copy.length / BLOCK_BYTES;
-        let mut turn = if to.has_small_blocks() {
+        let mut turn = if to.takes_turns() {
             let range = target.block..target.block + blocks;
             Some(self.partial.hold(to.view, range).await)
         } else {
@@ -180,7 +180,7 @@ impl Front {
     }
 
     /// Has blocks from `target` on refer to what those from `source` on have, which is held.
-    async fn refer(&self, source: Key, target: Key, entries: &[Stored]) -> Result<()> {
+    pub(super) async fn refer(&self, source: Key, target: Key, entries: &[Stored]) -> Result<()> {
         let promise = self.admit(target, 0).await?;
         for (n, entries) in (0..).step_by(RECORD_BLOCKS_MAX).zip(entries.chunks(RECORD_BLOCKS_MAX))
         {

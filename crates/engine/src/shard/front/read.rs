@@ -38,7 +38,7 @@ impl Front {
         let is_newest = volume.sees.is_none();
         let fits = is_newest && is_whole(offset, len) && volume.check(offset, u64_of(len)).is_ok();
         let first = Key::new(volume.view, offset / BLOCK_BYTES);
-        fits.then(|| self.resolve(first, volume.ancestors.as_ref(), u32_of(len / BLOCK)))
+        fits.then(|| self.resolve(first, volume.ancestors(), u32_of(len / BLOCK)))
     }
 
     /// Finds out where so many blocks are, of a view with these ancestors. This is the one place that asks the log, then
@@ -179,6 +179,8 @@ impl Front {
     /// `Corrupt` when the redundancy could not give a block back, `Failed` when too many drives are
     /// lost.
     pub async fn fetch(&self, mut plan: Plan, out: &mut [u8]) -> Result<()> {
+        // Begun before the plan lets go of what it found.
+        let _inheriting = plan.ancestors.is_some().then(|| self.inheriting.enter());
         self.fetch_settled(&mut plan, out).await?;
         // Reclaim may have to go on before the log is carried.
         plan.reading = None;
@@ -363,7 +365,7 @@ impl Front {
         first: u64,
         out: &mut [u8],
     ) -> Result<()> {
-        let (first, ancestors) = (Key::new(volume.view, first), volume.ancestors.as_ref());
+        let (first, ancestors) = (Key::new(volume.view, first), volume.ancestors());
         match volume.sees {
             None => self.read(first, ancestors, out).await,
             Some(sees) => Box::pin(self.read_as_of(first, sees, ancestors, out)).await,

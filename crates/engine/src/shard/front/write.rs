@@ -106,7 +106,7 @@ impl Front {
         volume.check_change(offset, u64_of(data.len()))?;
         // Among users of smaller blocks everybody takes turns: a write of a part must not bring back
         // what a whole one replaced.
-        let step = if is_whole(offset, data.len()) && !volume.has_small_blocks() {
+        let step = if is_whole(offset, data.len()) && !volume.takes_turns() {
             let key = Key::new(volume.view, offset / BLOCK_BYTES);
             match self.begin_blocks(key, data)? {
                 Outcome::Done => return Ok(Outcome::Done),

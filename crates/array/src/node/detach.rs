@@ -1,0 +1,63 @@
+//! Volumes that are given what they share with what they were made of as their own.
+
+use std::sync::Arc;
+
+use api::v1::{JobKind, Kind, Severity};
+use api::value::VolumePath;
+
+use super::Node;
+use crate::jobs::{Task, Work};
+use crate::limits::DRIVE_LOOK;
+use crate::{Error, Result, events};
+
+impl Node {
+    /// Gives a clone, or a volume that was rolled back, what it shares as its own, behind what hosts do with it.
+    pub(super) fn detach_volume(&self, path: &VolumePath, task: &Task) -> Result<()> {
+        const STEP: &str = "gives it what it shares";
+        task.step(0, 1, STEP)?;
+        let pool = self.view().serving()?.pools.pool(&path.pool)?;
+        let volume = pool.volume(&path.volume)?;
+        pool.detach(&path.volume)?;
+        let mut waits = None;
+        while let Some(now) = pool.detaching(&volume, DRIVE_LOOK)? {
+            if task.goes_on().is_err() {
+                pool.stop_detaching(&volume)?;
+                let what = format!("volume {path} is left as it is: what it was given is its own");
+                return Err(Error::new(Kind::Conflict, what)
+                    .help(format!("`flashloom volume detach {path}` has it go on")));
+            }
+            if now.waits != waits {
+                // That it is cancelled is seen next.
+                let step = now.waits.as_ref().map(|why| format!("{STEP}; it waits: {why}"));
+                let _ = task.step(0, 1, step.as_deref().unwrap_or(STEP));
+                waits = now.waits;
+            }
+            task.moved(now.done.min(volume.len()), volume.len());
+        }
+        if volume.inherits() {
+            let what =
+                format!("volume {path} was deleted, rolled back or left as it was meanwhile");
+            return Err(Error::new(Kind::Failed, what));
+        }
+        let words =
+            format!("volume {path} is detached: it shares nothing with what it was made of");
+        self.events.record(Severity::Info, words);
+        Ok(())
+    }
+
+    /// Follows what goes on by itself since the pool was opened.
+    pub(super) fn follow_detaching(self: &Arc<Self>, path: VolumePath) {
+        let target = path.to_string();
+        if self.job_that(|job| job.kind == JobKind::VolumeDetach && job.target == target).is_some()
+        {
+            return;
+        }
+        let begun =
+            events::on_behalf_of(None, || self.submit(Work::DetachVolume(path), None, true));
+        if let Err(error) = begun {
+            let words =
+                format!("volume {target} is being detached, and no job tells how far: {error}");
+            self.events.record(Severity::Warning, words);
+        }
+    }
+}

@@ -21,6 +21,8 @@ pub struct Snapshots {
     seen: Lock<BTreeMap<View, BTreeMap<Version, u32>>>,
     /// Snapshots and clones deleted so far.
     deleted: AtomicU64,
+    /// Blocks that they alone had, about, ever.
+    freed: AtomicU64,
     /// There are clones; by their own views, what each of them sees.
     any_clones: AtomicBool,
     clones: Lock<BTreeMap<View, (View, Version)>>,
@@ -102,6 +104,17 @@ impl Snapshots {
         }
         self.any.store(!seen.is_empty(), Ordering::Release);
         self.deleted.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// About so many blocks were had by what is deleted, and nothing else: the next search for space finds them.
+    pub fn note_freed(&self, blocks: u64) {
+        self.freed.fetch_add(blocks, Ordering::AcqRel);
+    }
+
+    /// Blocks that only what is deleted by now had, about, of all shards.
+    #[must_use]
+    pub fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Acquire)
     }
 
     /// Snapshots deleted so far.

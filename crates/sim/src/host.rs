@@ -204,7 +204,11 @@ async fn roll_back(life: &Life, volume: &Volume, target: &Target, prng: &mut Prn
     let (done, kept) = life.roll_back(target, &to, keep.as_deref()).await;
     volume.snapshots.borrow_mut().extend(kept);
     if done {
-        volume.target.replace(Some(Target { size: to.size, inherits: true, ..target.clone() }));
+        let target = Target { size: to.size, inherits: true, ..target.clone() };
+        volume.target.replace(Some(target.clone()));
+        if prng.below(2) == 0 {
+            life.detach(&target, false).await;
+        }
     }
 }
 
@@ -221,7 +225,10 @@ async fn clone(life: &Life, yard: &Yard, volume: &Volume, prng: &mut Prng) {
         let ratio = u64_of(BLOCK / snapshot.unit);
         let size = snapshot.size.max(size(life, prng) * ratio);
         let made = life.clone_volume(&snapshot, &name, size).await;
-        free.target.replace(made);
+        free.target.replace(made.clone());
+        if let Some(made) = made.filter(|_| prng.below(2) == 0) {
+            life.detach(&made, false).await;
+        }
     }
     free.turn.release(1);
 }

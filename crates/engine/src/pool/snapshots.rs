@@ -304,6 +304,7 @@ impl Pool {
         if let Some(state) = self.0.snapshots.borrow_mut().remove(&snapshot.view) {
             state.close();
             common.used.remove(&state);
+            common.snapshots.note_freed(Self::end_of(state.unique().unwrap_or(0)));
         }
         if let (Some(view), Some(sees)) = (snapshot.parent, snapshot.sees()) {
             common.snapshots.remove(view, sees);

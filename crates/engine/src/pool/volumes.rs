@@ -258,6 +258,9 @@ impl Pool {
         if let Some(state) = self.0.volumes.borrow_mut().remove(name) {
             state.close();
             self.0.common.used.remove(&state);
+            // Others may have that as well: then nothing is found.
+            let inherited = state.inherited().unwrap_or(0);
+            self.0.common.snapshots.note_freed(Self::end_of(inherited));
         }
         self.finish_delete(view, bytes).await
     }

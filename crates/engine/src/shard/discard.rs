@@ -32,6 +32,8 @@ pub struct Discard {
     reclaim: Rc<Reclaim>,
     /// Bytes the drives were told of, since the shard was opened.
     discarded: Cell<u64>,
+    /// What snapshots and clones had by then that were deleted was looked for.
+    sought: Cell<u64>,
 }
 
 impl Discard {
@@ -42,7 +44,8 @@ impl Discard {
         search: Rc<SpaceSearch>,
         reclaim: Rc<Reclaim>,
     ) -> Self {
-        Self { base, capacity, search, reclaim, discarded: Cell::new(0) }
+        let (discarded, sought) = (Cell::new(0), Cell::new(0));
+        Self { base, capacity, search, reclaim, discarded, sought }
     }
 
     /// Begins, until the shard ends: space that hosts gave back is looked for about so long `after` that, and
@@ -61,11 +64,12 @@ impl Discard {
         self.discarded.get()
     }
 
-    /// Whether hosts gave back so much that it is worth a look through the map: all of that is
-    /// merged for it.
+    /// Whether hosts gave back so much, or snapshots and clones that were deleted had, that it is worth a look through
+    /// the map: all of that is merged for it.
     fn has_freed_much(&self) -> bool {
         let worth = (self.base.held() / DISCARD_WORTH).max(self.base.common.segment_blocks);
-        self.capacity.freed() >= worth
+        let by_snapshots = self.base.common.snapshots.freed() - self.sought.get();
+        self.capacity.freed() + by_snapshots / u64::from(self.base.common.shards) >= worth
     }
 
     /// Looks for space that hosts gave back, until the shard ends.
@@ -78,6 +82,7 @@ impl Discard {
                 continue;
             }
             self.capacity.forget_freed();
+            self.sought.set(self.base.common.snapshots.freed());
             self.search.find().await;
             self.reclaim.give_back();
         }

@@ -255,3 +255,55 @@ fn the_turns_of_writers_while_a_clone_is_detached_are_missed() {
     misses(Step::DetachWriters, "of dev", what_is_written_while_a_clone_is_detached_stays);
     misses(Step::DetachTurns, "of dev", what_is_written_while_a_clone_is_detached_stays);
 }
+
+/// All of a chain of clones goes, in any order, and with it all that it held.
+#[test]
+fn nothing_is_left_of_a_chain_that_is_deleted_in_any_order() {
+    for seed in 0..3 {
+        reactor::simulate(seed, async move {
+            let mut prng = Prng::new(seed);
+            let (drives, log, pool, v) = made(2).await;
+            let mut model = Model::new();
+            put(&v, &mut model, 0, 300, 1).await;
+            let mut last = "db".to_owned();
+            let (mut volumes, mut snapshots) = (vec![last.clone()], Vec::new());
+            for n in 0..40_u64 {
+                take_of(&pool, &last, "one").await;
+                let name = format!("c{n}");
+                let c = cloned(&pool, &last, "one", &name).await;
+                snapshots.push((last, "one".to_owned()));
+                let (at, version) = (prng.below(900), 1000 + 100 * n);
+                put(&c, &mut model, at, 1 + prng.below(60), version).await;
+                take_of(&pool, &name, "two").await;
+                snapshots.push((name.clone(), "two".to_owned()));
+                trim(&c, &mut model, prng.below(900), 1 + prng.below(60)).await;
+                put(&c, &mut model, prng.below(900), 1 + prng.below(60), version + 50).await;
+                volumes.push(name.clone());
+                last = name;
+            }
+            while !(volumes.is_empty() && snapshots.is_empty()) {
+                let free = |volume: &String| snapshots.iter().all(|(of, _)| of != volume);
+                let deletable: Vec<usize> =
+                    (0..volumes.len()).filter(|n| free(&volumes[*n])).collect();
+                let pick = usize64(prng.below(u64_of(deletable.len() + snapshots.len())));
+                if let Some(n) = deletable.get(pick) {
+                    let name = volumes.swap_remove(*n);
+                    pool.delete_volume(&name).await.unwrap();
+                } else {
+                    let (of, name) = snapshots.swap_remove(pick - deletable.len());
+                    pool.delete_snapshot(&of, &name).await.unwrap();
+                }
+            }
+            assert_eq!(objects(&pool), 0);
+            let find = |shard: Rc<crate::shard::Shard>| async move {
+                shard.search.find().await;
+                Ok(())
+            };
+            pool.each(find).await.unwrap();
+            assert_eq!(live(&pool).await, 0);
+            assert_eq!(pool.status().await.unwrap().used, 0, "seed {seed}");
+            pool.close().await.unwrap();
+            check_drives(&drives, &log).await;
+        });
+    }
+}

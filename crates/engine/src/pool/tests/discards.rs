@@ -75,6 +75,38 @@ fn what_hosts_give_back_is_discarded_and_nothing_else() {
     });
 }
 
+/// Nobody has to write, or to ask for it, before what a snapshot had is free again.
+#[test]
+fn what_a_deleted_snapshot_had_alone_is_found_soon() {
+    reactor::simulate(2, async {
+        let (_, drives) = simulated(3, 64 * MIB, 0);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let scheme = raid::Scheme::Raid5;
+        let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        pool.discard(AT_ONCE).await.unwrap();
+        let db = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        fill(&[&db], 3000).await;
+        super::snapshots::take(&pool, "mon").await;
+        fill(&[&db], 3000).await;
+        let until = async |is: &dyn Fn(u64, Option<u64>) -> bool| {
+            let looks = async {
+                let used = async || pool.status().await.unwrap().used / BLOCK as u64;
+                let unique = || pool.snapshots("db").unwrap().first().and_then(|s| s.unique);
+                while !is(used().await, unique()) {
+                    reactor::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            reactor::timeout(Duration::from_secs(60), looks).await.expect("it is so soon");
+        };
+        until(&|used, unique| used >= 6000 && unique == Some(3000 * BLOCK as u64)).await;
+        pool.delete_snapshot("db", "mon").await.unwrap();
+        until(&|used, _| used == 3000).await;
+        check(&db, 0..3000).await;
+        pool.close().await.unwrap();
+    });
+}
+
 fn files(folder: &Path, bytes: u64) -> Vec<Arc<Drive>> {
     let open = |n| {
         let options = OpenDrive { create: Some(bytes), ..OpenDrive::default() };

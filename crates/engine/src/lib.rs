@@ -42,9 +42,9 @@ pub use error::{Error, Kind, Result};
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, SHARDS_MAX, VOLUME_BYTES_MAX};
 pub use pool::{
     Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GroupChange,
-    GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolPlan,
-    PoolSpec, PoolStatus, Rebuild, Rejoin, RollbackSpec, Scrub, ScrubPosition, SnapshotSpec,
-    SnapshotStatus, SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
+    GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec, LogStatus, OpenOptions,
+    Pool, PoolPlan, PoolSpec, PoolStatus, Rebuild, Rejoin, RollbackSpec, Scrub, ScrubPosition,
+    SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
 };
 pub use reading::{Begun, Reading};
 pub use shard::{Outcome, WritesRefused};

@@ -1,11 +1,14 @@
 //! Clones: volumes that begin with what a snapshot of another one sees (decision 0026).
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Pool;
+use super::groups::{GroupSpec, new_group};
 use super::snapshots::find_snapshot;
-use super::volumes::{check_new_name, check_size, find, invalid, new_view};
+use super::volumes::{check_new_name, check_size, find, invalid, new_views};
+use crate::address::View;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, Edit, Object, Record};
 use crate::limits::CLONES_DEEP_MAX;
@@ -27,11 +30,13 @@ pub struct CloneSpec {
     pub bytes: Option<u64>,
 }
 
+/// A clone, and where it comes from.
+type Made = (Object, Origin);
+
 impl CloneSpec {
-    /// The edit that makes the clone of a snapshot.
-    fn edit(&self, catalog: &Catalog, most: usize) -> Result<(Edit, (Object, Origin))> {
+    /// The clone of a snapshot, which gets this view.
+    fn make(&self, catalog: &Catalog, view: View, group: Option<View>) -> Result<Made> {
         check_new_name(catalog, &self.name)?;
-        let view = new_view(catalog, most)?;
         let snapshot = find_snapshot(catalog, &self.volume, &self.snapshot)?;
         let volume = find(catalog, &self.volume)?;
         let bytes = self.bytes.unwrap_or(snapshot.bytes);
@@ -48,12 +53,38 @@ impl CloneSpec {
             parent: snapshot.parent,
             parent_epoch: snapshot.parent_epoch,
             placement: volume.placement,
+            group,
             ..Object::volume(view, &self.name, self.id, bytes, snapshot.block_size)
         };
         let origin = Origin { volume: volume.id, snapshot: Some(snapshot.id) };
-        let records = vec![Record::Put(clone.clone())];
-        Ok((Edit { next_view: view.get() + 1, records }, (clone, origin)))
+        Ok((clone, origin))
     }
+}
+
+/// The edit that makes clones, and the group that they are in, if there is one.
+fn edit_of(
+    specs: &[CloneSpec],
+    group: Option<&GroupSpec>,
+    catalog: &Catalog,
+    most: usize,
+) -> Result<(Edit, Vec<Made>)> {
+    let views = new_views(catalog, specs.len() + group.iter().count(), most)?;
+    let next_view = views.end;
+    let group = group.map(|spec| new_group(catalog, spec, View::new(views.start))).transpose()?;
+    let mut names: BTreeSet<&str> = group.iter().map(|group| &*group.name).collect();
+    let in_group = group.as_ref().map(|group| group.view);
+    let mut made = Vec::new();
+    for (spec, view) in specs.iter().zip(views.skip(names.len())) {
+        made.push(spec.make(catalog, View::new(view), in_group)?);
+        if !names.insert(&spec.name) {
+            let what = format!("two of what is to be made would be called {}", spec.name);
+            return Err(Error::new(Kind::Exists, what));
+        }
+    }
+    let clones = made.iter().map(|(clone, _)| clone.clone());
+    // The group before its clones, which name it.
+    let records = group.clone().into_iter().chain(clones).map(Record::Put).collect();
+    Ok((Edit { next_view, records }, made))
 }
 
 impl Pool {
@@ -92,25 +123,58 @@ impl Pool {
     /// drives failed.
     pub async fn clone_volume(&self, spec: CloneSpec) -> Result<Volume> {
         let _turn = self.turn().await?;
-        let of = self.snapshot(&spec.volume, &spec.snapshot)?;
-        self.carry_for_clone(&of).await?;
+        self.clone_each(std::slice::from_ref(&spec), None).await?;
+        self.volume(&spec.name)
+    }
+
+    /// Makes clones, and the group that they are in, if there is one: all or none. Within a [turn](Self::turn).
+    pub(super) async fn clone_each(
+        &self,
+        specs: &[CloneSpec],
+        group: Option<&GroupSpec>,
+    ) -> Result<()> {
         let common = &self.0.common;
         let most = common.superblock.objects_max();
-        let add = |catalog: &Catalog| spec.edit(catalog, most);
-        let (clone, origin) = common.superblock.change_catalog(add).await?;
-        if let (Some(parent), Some(sees)) = (clone.parent, clone.sees()) {
-            common.snapshots.add_clone(clone.view, parent, sees);
+        let edit = |catalog: &Catalog| edit_of(specs, group, catalog, most);
+        // What cannot be is refused before anything is carried for it.
+        common.superblock.catalog(|catalog| edit(catalog).map(drop))?;
+        let of = specs.iter().map(|spec| self.snapshot(&spec.volume, &spec.snapshot));
+        let of = of.collect::<Result<Vec<_>>>()?;
+        for snapshot in &of {
+            self.carry_for_clone(snapshot).await?;
         }
-        if let Err(error) = self.end_inheritance(&clone, of.len()).await {
-            let drop = |catalog: &Catalog| Ok((catalog.edit(vec![Record::Remove(clone.view)]), ()));
-            common.superblock.change_catalog(drop).await?;
-            common.snapshots.remove_clone(clone.view);
-            return Err(error);
+        let made = common.superblock.change_catalog(edit).await?;
+        for (clone, _) in &made {
+            if let (Some(parent), Some(sees)) = (clone.parent, clone.sees()) {
+                common.snapshots.add_clone(clone.view, parent, sees);
+            }
         }
-        let state = self.adopt_volume(&clone, Lineage { origin: Some(origin), former: Vec::new() });
-        state.set_occupied(Occupied::default());
+        for ((clone, _), of) in made.iter().zip(&of) {
+            if let Err(error) = self.end_inheritance(clone, of.len()).await {
+                self.forget_made(&made).await?;
+                return Err(error);
+            }
+        }
+        for (clone, origin) in made {
+            let lineage = Lineage { origin: Some(origin), former: Vec::new() };
+            self.adopt_volume(&clone, lineage).set_occupied(Occupied::default());
+        }
         common.used.note_change();
         self.count_snapshots();
-        self.volume(&spec.name)
+        Ok(())
+    }
+
+    /// Removes clones from the catalog that nobody had yet, and their group.
+    async fn forget_made(&self, made: &[Made]) -> Result<()> {
+        let common = &self.0.common;
+        let drop = |catalog: &Catalog| {
+            let clones = made.iter().map(|(clone, _)| clone.view);
+            let group = made.iter().find_map(|(clone, _)| clone.group);
+            let records = clones.chain(group).map(Record::Remove).collect();
+            Ok((catalog.edit(records), ()))
+        };
+        common.superblock.change_catalog(drop).await?;
+        made.iter().for_each(|(clone, _)| common.snapshots.remove_clone(clone.view));
+        Ok(())
     }
 }

@@ -54,11 +54,11 @@ pub struct GroupStatus {
     pub volumes: Vec<String>,
 }
 
-// A group that is made or deleted is put or removed together with all its volumes.
+// A group that is made or deleted is put or removed together with all its volumes, or with a clone of each.
 const _: () = assert!(GROUP_VOLUMES_MAX < stdx::num::usize32(EDIT_PAGES_MAX) * RECORDS);
 
 /// The group of this name.
-fn find_group<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Object> {
+pub(super) fn find_group<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Object> {
     let none = |what| Err(Error::new(Kind::NotFound, what));
     match catalog.find(name) {
         Some(found) if found.is_group() => Ok(found),
@@ -68,7 +68,7 @@ fn find_group<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Object> {
 }
 
 /// What hosts see of a group's volumes.
-fn members(catalog: &Catalog, group: View) -> impl Iterator<Item = &Object> {
+pub(super) fn members(catalog: &Catalog, group: View) -> impl Iterator<Item = &Object> {
     let is_member = move |of: &&Object| of.group == Some(group) && of.is_volume() && !of.deleted;
     // Nobody looks through thousands of volumes for a group without any.
     let all = (catalog.needing(group) > 0).then(|| catalog.objects());
@@ -129,14 +129,21 @@ fn check_count(volumes: usize) -> Result<()> {
     Ok(())
 }
 
-fn edit_to_make(catalog: &Catalog, spec: &GroupSpec, most: usize) -> Result<Edit> {
-    let GroupSpec { name, id, created, volumes } = spec;
+/// A group that gets this view.
+pub(super) fn new_group(catalog: &Catalog, spec: &GroupSpec, view: View) -> Result<Object> {
+    let GroupSpec { name, id, created, .. } = spec;
     check_new_name(catalog, name)?;
+    let kind = catalog::Kind::Group;
+    Ok(Object { kind, created: *created, ..Object::volume(view, name, *id, 0, 4096) })
+}
+
+fn edit_to_make(catalog: &Catalog, spec: &GroupSpec, most: usize) -> Result<Edit> {
+    let volumes = &spec.volumes;
+    check_new_name(catalog, &spec.name)?;
     check_count(volumes.len())?;
     check_once(volumes.iter())?;
     let view = new_view(catalog, most)?;
-    let kind = catalog::Kind::Group;
-    let group = Object { kind, created: *created, ..Object::volume(view, name, *id, 0, 4096) };
+    let group = new_group(catalog, spec, view)?;
     let joining = joining(catalog, &group, volumes)?;
     // Before its members, which name it.
     let records = [Record::Put(group)].into_iter().chain(joining).collect();

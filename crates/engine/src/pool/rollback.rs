@@ -9,7 +9,7 @@ use stdx::num::usize32;
 
 use super::Pool;
 use super::snapshots::{SnapshotSpec, find_snapshot, snapshot_to_take};
-use super::volumes::{find, invalid, new_view};
+use super::volumes::{find, invalid, new_views};
 use crate::address::View;
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
@@ -84,13 +84,9 @@ fn edit_of(specs: &[RollbackSpec], catalog: &Catalog, most: usize) -> Result<(Ed
         return Err(invalid(what));
     }
     let new = specs.iter().map(|spec| 1 + spec.keep.iter().count()).sum::<usize>();
-    // Room for the first of them is room for all.
-    let mut next = new_view(catalog, most.saturating_sub(new.saturating_sub(1)))?.get();
+    let mut next = new_views(catalog, new, most)?.start;
     let (mut records, mut all, mut volumes) = (Vec::new(), Vec::new(), BTreeSet::new());
     for spec in specs {
-        if View::new(next).is_shared() {
-            return Err(Error::new(Kind::Full, "the pool had as many volumes as it ever can"));
-        }
         let made = spec.make(catalog, next)?;
         if !volumes.insert(made.before.view) {
             return Err(invalid(format!("volume {} is named twice", spec.volume)));

@@ -21,6 +21,7 @@ mod crossing;
 mod detach;
 mod discards;
 mod graces;
+mod group_clones;
 mod group_lives;
 mod groups;
 mod halves;

@@ -1,6 +1,7 @@
 //! Volumes coming, changing and going.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -67,16 +68,21 @@ pub(super) fn check_new_name(catalog: &Catalog, name: &str) -> Result<()> {
 
 /// The view of a volume or a group to be made.
 pub(super) fn new_view(catalog: &Catalog, most: usize) -> Result<View> {
-    if catalog.len() >= most {
+    new_views(catalog, 1, most).map(|views| View::new(views.start))
+}
+
+/// The views of so many objects to be made.
+pub(super) fn new_views(catalog: &Catalog, many: usize, most: usize) -> Result<Range<u32>> {
+    if catalog.len() + many > most {
         let what =
             format!("a pool with drives of this size has at most {most} volumes and snapshots");
         return Err(Error::new(Kind::Full, what));
     }
-    let view = View::new(catalog.next_view());
-    if view.is_shared() {
-        return Err(Error::new(Kind::Full, "the pool had as many volumes as it ever can"));
-    }
-    Ok(view)
+    let first = catalog.next_view();
+    let end = first.checked_add(stdx::num::u32_of(many));
+    let end = end.filter(|end| *end <= View::SHARED.get());
+    let none = || Error::new(Kind::Full, "the pool had as many volumes as it ever can");
+    Ok(first..end.ok_or_else(none)?)
 }
 
 /// An edit that changes a volume.

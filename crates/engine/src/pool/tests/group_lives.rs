@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::clones::{clone_of, reopened};
+use super::group_clones::cloned;
 use super::groups::{adding, group, groups, killed, removing, take};
 use super::snapshots::{check_drives, live, made};
 use super::*;
@@ -16,8 +17,8 @@ struct World {
     /// By volume, its snapshots.
     volumes: BTreeMap<String, BTreeSet<String>>,
     made: u64,
-    /// Snapshots of groups and rollbacks, so that none is left out.
-    seen: (u64, u64),
+    /// Snapshots of groups, rollbacks and clones of groups, so that none is left out.
+    seen: (u64, u64, u64),
 }
 
 fn any<'a>(prng: &mut Prng, mut all: impl ExactSizeIterator<Item = &'a String>) -> Option<String> {
@@ -83,6 +84,28 @@ impl World {
         for volume in members {
             self.volumes.get_mut(volume).unwrap().insert(name.clone());
             self.seen.0 += 1;
+        }
+    }
+
+    /// All of its volumes are cloned, where all have that snapshot.
+    async fn clone_group(&mut self, pool: &Pool, prng: &mut Prng) {
+        let Some(of) = any(prng, self.groups.keys()) else { return };
+        let members = &self.groups[&of];
+        let one = any(prng, members.iter());
+        let Some(snapshot) = one.and_then(|one| any(prng, self.volumes[&one].iter())) else {
+            return;
+        };
+        let have_it = members.iter().all(|volume| self.volumes[volume].contains(&snapshot));
+        let members = members.clone();
+        let name = self.name("g");
+        let made = cloned(pool, &of, &snapshot, &name).await;
+        assert_eq!(made.is_ok(), have_it, "{of}@{snapshot}: {made:?}");
+        if have_it {
+            let clones = members.iter().map(|volume| format!("{name}-{volume}"));
+            let clones: BTreeSet<_> = clones.collect();
+            self.volumes.extend(clones.iter().map(|clone| (clone.clone(), BTreeSet::new())));
+            self.groups.insert(name, clones);
+            self.seen.2 += 1;
         }
     }
 
@@ -165,8 +188,9 @@ impl World {
 
 #[test]
 fn whatever_happens_groups_have_the_volumes_that_they_should() {
+    let mut cloned = 0;
     for seed in 0..8 {
-        reactor::simulate(seed, async move {
+        cloned += reactor::simulate(seed, async move {
             let (drives, log, mut pool, _) = made(1).await;
             let mut world = World::default();
             world.volumes.insert("db".to_owned(), BTreeSet::new());
@@ -176,6 +200,9 @@ fn whatever_happens_groups_have_the_volumes_that_they_should() {
                     match prng.below(10) {
                         0..4 => world.change_groups(&pool, &mut prng).await,
                         4..6 => world.take(&pool, &mut prng).await,
+                        6 if world.volumes.len() < 24 => {
+                            world.clone_group(&pool, &mut prng).await;
+                        }
                         _ => world.change_volumes(&pool, &mut prng).await,
                     }
                     world.check(&pool);
@@ -202,6 +229,8 @@ fn whatever_happens_groups_have_the_volumes_that_they_should() {
             assert_eq!(pool.0.common.superblock.catalog(|catalog| catalog.len()), 0);
             pool.close().await.unwrap();
             check_drives(&drives, &log).await;
+            world.seen.2
         });
     }
+    assert!(cloned > 8, "groups were cloned: {cloned}");
 }

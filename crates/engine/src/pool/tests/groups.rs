@@ -18,7 +18,7 @@ pub(super) fn group(name: &str, volumes: &[&str]) -> GroupSpec {
     GroupSpec { name: name.into(), id: [3; 16], created: 1_800_000_000, volumes: owned(volumes) }
 }
 
-async fn group_of(pool: &Pool, name: &str, volumes: &[&str]) {
+pub(super) async fn group_of(pool: &Pool, name: &str, volumes: &[&str]) {
     pool.create_group(group(name, volumes)).await.unwrap();
 }
 
@@ -30,7 +30,7 @@ pub(super) fn removing(volumes: &[&str]) -> GroupChange {
     GroupChange { remove: owned(volumes), ..GroupChange::default() }
 }
 
-async fn change(pool: &Pool, group: &str, change: GroupChange) -> Result<()> {
+pub(super) async fn change(pool: &Pool, group: &str, change: GroupChange) -> Result<()> {
     pool.change_group(group, change).await
 }
 
@@ -49,7 +49,7 @@ pub(super) fn groups(pool: &Pool) -> Vec<(String, Vec<String>)> {
     pool.groups().into_iter().map(|group| (group.name, group.volumes)).collect()
 }
 
-fn is(all: &[(&str, &[&str])]) -> Vec<(String, Vec<String>)> {
+pub(super) fn is(all: &[(&str, &[&str])]) -> Vec<(String, Vec<String>)> {
     all.iter().map(|(name, volumes)| ((*name).to_owned(), owned(volumes))).collect()
 }
 
@@ -57,7 +57,7 @@ fn names(pool: &Pool, volume: &str) -> Vec<String> {
     pool.snapshots(volume).unwrap().into_iter().map(|snapshot| snapshot.name).collect()
 }
 
-fn objects(pool: &Pool) -> usize {
+pub(super) fn objects(pool: &Pool) -> usize {
     pool.0.common.superblock.catalog(|catalog| catalog.len())
 }
 
@@ -284,7 +284,7 @@ fn a_deleted_volume_that_is_there_for_its_clones_is_in_no_group() {
 }
 
 /// A number in each volume, in the first before it is in the next.
-async fn count_up(volumes: Vec<Volume>, until: u64) {
+pub(super) async fn count_up(volumes: Vec<Volume>, until: u64) {
     for number in 1..=until {
         let mut data = [0; BLOCK];
         data[..8].copy_from_slice(&number.to_le_bytes());
@@ -295,7 +295,7 @@ async fn count_up(volumes: Vec<Volume>, until: u64) {
     }
 }
 
-async fn number(v: &Volume) -> u64 {
+pub(super) async fn number(v: &Volume) -> u64 {
     let mut data = [0; BLOCK];
     v.read(5 * B, &mut data).await.unwrap();
     u64::from_le_bytes(data[..8].try_into().unwrap())

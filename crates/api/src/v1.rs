@@ -18,7 +18,7 @@ mod volume;
 
 pub use configuration::KeptConfiguration;
 pub use consent::{Changed, Consent, Losses};
-pub use group::{Group, GroupChange, NewGroup, NewGroupSnapshot};
+pub use group::{Group, GroupChange, NewGroup, NewGroupClone, NewGroupSnapshot};
 pub use hardware::{CriticalWarning, DriveHardware, DriveSmart, HardwareState};
 pub use job::{Job, JobBytes, JobKind, JobProgress, JobState};
 pub use metrics::{

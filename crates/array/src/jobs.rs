@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use api::v1::{
     Consent, DriveReplacement, Job, JobBytes, JobKind, JobProgress, JobState, Kind, LogMove,
-    LogMoved, NewDrives, NewPool, NewVolume, PoolImport, RateLimit, VolumeChange,
+    LogMoved, NewDrives, NewGroupClone, NewPool, NewVolume, PoolImport, RateLimit, VolumeChange,
 };
-use api::value::{Name, PoolDrive, VolumePath};
+use api::value::{GroupPath, GroupSnapshotPath, Name, PoolDrive, VolumePath};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -55,6 +55,7 @@ pub enum Work {
     ChangeVolume(VolumePath, VolumeChange, Consent),
     DetachVolume(VolumePath),
     DeleteVolume(VolumePath, Consent),
+    CloneGroup(GroupSnapshotPath, NewGroupClone),
 }
 
 impl Work {
@@ -77,6 +78,7 @@ impl Work {
             Self::ChangeVolume(..) => JobKind::VolumeChange,
             Self::DetachVolume(_) => JobKind::VolumeDetach,
             Self::DeleteVolume(..) => JobKind::VolumeDelete,
+            Self::CloneGroup(..) => JobKind::GroupClone,
         }
     }
 
@@ -103,6 +105,7 @@ impl Work {
             Self::ChangeVolume(path, ..)
             | Self::DetachVolume(path)
             | Self::DeleteVolume(path, _) => path.to_string(),
+            Self::CloneGroup(_, new) => new.name.to_string(),
         }
     }
 
@@ -114,6 +117,7 @@ impl Work {
                 | Self::CreateVolume(..)
                 | Self::ChangeVolume(..)
                 | Self::DeleteVolume(..)
+                | Self::CloneGroup(..)
         )
     }
 
@@ -128,6 +132,7 @@ impl Work {
 pub enum Made {
     Pool(Name),
     Volume(VolumePath),
+    Group(GroupPath),
     LogMoved(LogMoved),
     /// What it did is to be seen in this pool.
     In(Name),
@@ -538,6 +543,9 @@ fn tell(job: &mut Job, made: Made) {
         }
         Made::Volume(path) => {
             job.result = Some(format!("/v1/pools/{}/volumes/{}", path.pool, path.volume));
+        }
+        Made::Group(path) => {
+            job.result = Some(format!("/v1/pools/{}/groups/{}", path.pool, path.group));
         }
         Made::LogMoved(moved) => {
             job.result = Some(format!("/v1/pools/{}", moved.pool));

@@ -31,6 +31,7 @@ mod configuration;
 mod delete;
 mod detach;
 mod drives;
+mod group_clones;
 mod groups;
 mod hardware;
 mod health;

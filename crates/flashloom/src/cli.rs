@@ -27,7 +27,7 @@ pub use attach::AttachArgs;
 pub use configuration::{ConfigVerb, SureArgs};
 pub use connect::ConnectArgs;
 pub use drives::{DriveVerb, OfDrive, RebuildVerb};
-pub use groups::GroupVerb;
+pub use groups::{CloneName, GroupVerb};
 pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, To, duration};
 pub use jobs::{JobArgs, JobVerb};
 pub use manage::{

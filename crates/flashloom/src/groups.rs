@@ -1,14 +1,18 @@
 //! Commands about groups of volumes, which speak to the running daemon.
 
-use api::v1::{Consent, Group, GroupChange, NewGroup, NewRollback, RolledBack};
-use api::value::GroupSnapshotPath;
+use std::collections::BTreeMap;
+
+use api::v1::{Consent, Group, GroupChange, NewGroup, NewGroupClone, NewRollback, RolledBack};
+use api::value::{GroupPath, GroupSnapshotPath};
 use comfy_table::Table;
 use control::Client;
+use control::client::Asking;
 
-use crate::cli::{Global, GroupVerb, Output, SureArgs};
+use crate::cli::{CloneName, Global, GroupVerb, JobArgs, Output, SureArgs};
 use crate::confirm::meant;
 use crate::daemon::ask;
-use crate::exit::Outcome;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::jobs::follow;
 use crate::manage::{change_if_meant, remove, time};
 use crate::output::{emit, gone, json, or_dash, print, print_one, table};
 use crate::snapshots::snapshot_table;
@@ -53,6 +57,7 @@ pub fn group(global: &Global, verb: GroupVerb) -> Outcome {
         GroupVerb::Rollback { of, keep, sure } => {
             roll_back(global, &of.snapshot, &keep.into(), &sure)
         }
+        GroupVerb::Clone { of, to, volumes, how } => clone(global, &of.snapshot, to, volumes, &how),
         GroupVerb::DeleteSnapshot { of, sure } => {
             let path = of.snapshot;
             let dry_run =
@@ -87,6 +92,28 @@ fn roll_back(
         Output::Json => json(&done),
         Output::Csv => Ok(()),
     }
+}
+
+/// `flashloom group clone`
+fn clone(
+    global: &Global,
+    path: &GroupSnapshotPath,
+    name: GroupPath,
+    names: Vec<CloneName>,
+    how: &JobArgs,
+) -> Outcome {
+    let mut volumes = BTreeMap::new();
+    for CloneName { volume, name } in names {
+        if let Some(before) = volumes.insert(volume.clone(), name) {
+            let what = format!("the clone of {volume} is called twice, {before} and otherwise");
+            return Err(Failure::new(Exit::Usage, what).help("name each volume once"));
+        }
+    }
+    let new = NewGroupClone { name, volumes };
+    let begin =
+        async |client: Client, asking: Asking| client.begin_clone_group(path, &new, &asking).await;
+    let made = follow(global, how, begin, async |client: Client, _| client.group(&new.name).await)?;
+    made.map_or(Ok(()), |made| print_one(global.output, &made, group_table))
 }
 
 fn group_table(all: &[Group]) -> Table {

@@ -1,5 +1,7 @@
 //! Groups of volumes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -37,7 +39,7 @@ pub struct GroupChange {
     /// The new name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
-    /// Volumes that come into it, of its pool and in no other group. It has 800 at most.
+    /// Volumes that come into it, of its pool and in no other group. It has 500 at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<VolumePath>,
     /// Volumes that leave it. They stay as they are.
@@ -51,4 +53,15 @@ pub struct GroupChange {
 pub struct NewGroupSnapshot {
     /// The name of each of them among the snapshots of its volume.
     pub name: Name,
+}
+
+/// A group to make of clones of all volumes of another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewGroupClone {
+    /// The pool, which is that of the other one, and its own name, which no volume of the pool has.
+    pub name: GroupPath,
+    /// By volume, what its clone is called. The others are called after the new group and their volume: GROUP-VOLUME.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volumes: BTreeMap<Name, Name>,
 }

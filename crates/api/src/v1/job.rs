@@ -43,6 +43,8 @@ pub enum JobKind {
     VolumeDetach,
     /// Deletes a volume.
     VolumeDelete,
+    /// Makes a group of clones of the volumes of another one.
+    GroupClone,
 }
 
 impl JobKind {
@@ -67,6 +69,7 @@ impl JobKind {
             Self::VolumeChange => "volume change",
             Self::VolumeDetach => "volume detach",
             Self::VolumeDelete => "volume delete",
+            Self::GroupClone => "group clone",
         }
     }
 }
@@ -148,7 +151,7 @@ pub struct Job {
     pub id: u64,
     /// What it does.
     pub kind: JobKind,
-    /// To what: a pool's name, a volume's, or a drive's place.
+    /// To what: a pool's name, a volume's or a group's, or a drive's place.
     pub target: String,
     /// How far it has come.
     pub state: JobState,

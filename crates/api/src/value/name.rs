@@ -170,3 +170,9 @@ impl fmt::Display for GroupSnapshotPath {
         out.pad(&format!("{}@{}", self.group, self.snapshot))
     }
 }
+
+super::text_value!(
+    GroupSnapshotPath,
+    "fast/app@monday",
+    "The snapshots of a group's volumes, with the group and its pool: POOL/GROUP@NAME."
+);

@@ -149,6 +149,9 @@ fn settle(record: &mut Record, state: &State) {
         (JobKind::VolumeCreate | JobKind::VolumeChange | JobKind::VolumeDelete, ..) => {
             "`flashloom volume list` shows what there is; ask again if it was not done"
         }
+        (JobKind::GroupClone, ..) => {
+            "`flashloom group list` shows whether the group is there; ask again if it is not"
+        }
     };
     job.state = JobState::Interrupted;
     job.error = Some(Problem {

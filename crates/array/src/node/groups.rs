@@ -213,7 +213,8 @@ fn helped(open: &OpenPool, name: Option<&Name>, error: Error) -> Error {
     }
 }
 
-fn words_of(what: &str, volumes: &[VolumePath]) -> String {
+/// Volumes, in words, behind others.
+pub(super) fn words_of(what: &str, volumes: &[VolumePath]) -> String {
     let names: Vec<_> = volumes.iter().take(NAMED).map(ToString::to_string).collect();
     let more = volumes.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };

@@ -101,6 +101,7 @@ impl Node {
             Work::DeleteVolume(path, consent) => {
                 self.remove_volume(&path, consent, task).map(|()| Made::Nothing)
             }
+            Work::CloneGroup(of, new) => self.clone_group(&of, &new, task).map(Made::Group),
         }
     }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use api::v1::{Kind, Origin};
 use api::value::{Name, Size, VolumePath};
-use engine::{CloneSpec, Volume};
+use engine::{CloneSpec, GroupCloneSpec, Volume};
 use uuid::Uuid;
 
-use super::held::Held;
+use super::held::{Held, groups_of};
 use super::open::OpenPool;
+use crate::events::now_ms;
 use crate::{Error, Result};
 
 /// What a pool's volumes and snapshots are called now, by what identifies them for ever.
@@ -42,6 +43,9 @@ impl<'h> Names<'h> {
         Some(Origin { volume, snapshot })
     }
 }
+
+const WAITS: &str = "a clone waits for what the commit log has of its snapshot to be on the drives: `flashloom health` \
+                     tells what holds that up";
 
 impl OpenPool {
     /// What a volume was cloned from, if it was.
@@ -106,10 +110,7 @@ impl OpenPool {
         };
         let made = self.call(|pool| async move { pool.clone_volume(spec).await });
         let volume = made.map_err(|error| match error.kind {
-            Kind::Conflict if !self.has_named(name) => error.help(
-                "a clone waits for what the commit log has of its snapshot to be on the drives: `flashloom health` tells \
-                 what holds that up",
-            ),
+            Kind::Conflict if !self.has_named(name) => error.help(WAITS),
             Kind::Limit => error.help(
                 "delete volumes and snapshots that are not needed, and make the clone of one that is less deep: \
                  `flashloom volume detach` makes the next snapshots of a volume so",
@@ -117,6 +118,54 @@ impl OpenPool {
             _ => error,
         })?;
         self.held().lock().insert(name.clone(), Held { volume, snapshots: Vec::new() });
+        Ok(())
+    }
+
+    /// Makes a clone of each volume of a group, of its snapshot of this name, and a group of the clones: all or none. `names`
+    /// has what the clone of each of the volumes is called.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` for a name that is taken or while nothing leaves the log, `Limit` when there are too many or
+    /// clones are cloned too deep, `Failed`.
+    pub fn clone_group(
+        &self,
+        (group, snapshot): (&Name, &Name),
+        to: &Name,
+        names: &BTreeMap<Name, Name>,
+    ) -> Result<()> {
+        let spec = GroupCloneSpec {
+            group: group.to_string(),
+            snapshot: snapshot.to_string(),
+            name: to.to_string(),
+            id: *Uuid::new_v4().as_bytes(),
+            created: now_ms() / 1000,
+        };
+        let called = names.iter().map(|(volume, name)| (volume.to_string(), name.to_string()));
+        let called: BTreeMap<_, _> = called.collect();
+        let made = self.call(move |pool| async move {
+            let call = move |volume: &str| {
+                let name = called.get(volume).cloned().unwrap_or_default();
+                (name, *Uuid::new_v4().as_bytes())
+            };
+            let names = pool.clone_group(spec, call).await?;
+            let volumes = names.into_iter().map(|name| Ok((pool.volume(&name)?, name)));
+            Ok((volumes.collect::<engine::Result<Vec<_>>>()?, groups_of(&pool)?))
+        });
+        let (volumes, groups) = made.map_err(|error| match error.kind {
+            Kind::Conflict if names.values().chain([to]).any(|name| self.has_named(name)) => error.help(
+                "choose another name: `--volume VOLUME=NAME` says what a clone is called; `flashloom volume list` and \
+                 `flashloom group list` show those there are",
+            ),
+            Kind::Conflict => error.help(WAITS),
+            Kind::Limit => error.help("delete volumes and snapshots that are not needed any more"),
+            _ => error,
+        })?;
+        let mut held = self.held().lock();
+        for (volume, name) in volumes {
+            held.insert(name.parse()?, Held { volume, snapshots: Vec::new() });
+        }
+        drop(held);
+        *self.held().groups() = groups;
         Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! Requests about groups of volumes.
 
 use api::v1::{
-    Changed, Consent, Group, GroupChange, Losses, NewGroup, NewGroupSnapshot, NewRollback,
-    RolledBack, Snapshot,
+    Changed, Consent, Group, GroupChange, Losses, NewGroup, NewGroupClone, NewGroupSnapshot,
+    NewRollback, RolledBack, Snapshot,
 };
 use api::value::{GroupPath, GroupSnapshotPath, Name};
 use hyper::Method;
 
+use super::jobs::{Asking, Begun};
 use super::{Client, Result, json};
 
 fn group(path: &GroupPath, rest: &str) -> String {
@@ -90,5 +91,19 @@ impl Client {
     ) -> Result<Changed<Vec<RolledBack>>> {
         let rest = format!("/snapshots/{}/rollback", path.snapshot);
         self.change(Method::POST, &group(&path.group, &rest), new, consent).await
+    }
+
+    /// Begins to make clones of the snapshot of this name of each volume of a group, and a group of them.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn begin_clone_group(
+        &self,
+        path: &GroupSnapshotPath,
+        new: &NewGroupClone,
+        asking: &Asking,
+    ) -> Result<Begun<Group>> {
+        let path = group(&path.group, &format!("/snapshots/{}/clone", path.snapshot));
+        self.begin(Method::POST, &path, json(new)?, asking).await
     }
 }

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Changed, Consent, Group, GroupChange, Losses, NewGroup, NewGroupSnapshot, NewRollback, Problem,
-    RolledBack, Snapshot,
+    Changed, Consent, Group, GroupChange, Job, Losses, NewGroup, NewGroupClone, NewGroupSnapshot,
+    NewRollback, Problem, RolledBack, Snapshot,
 };
-use api::value::{GroupPath, Name};
+use api::value::{GroupPath, GroupSnapshotPath, Name};
+use array::jobs::Work;
 use array::node::Node;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::jobs::answer;
 use super::lists::{GroupsAsked, List, part_of};
 use super::{Shared, part, removed};
-use crate::extract::{Answer, Document, Path, Query, blocking};
+use crate::extract::{Answer, Asked, Document, Path, Query, blocking};
 
 /// All paths of groups.
 pub fn api() -> OpenApiRouter<Arc<Node>> {
@@ -27,6 +29,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(take_group_snapshots))
         .routes(routes!(delete_group_snapshots))
         .routes(routes!(roll_group_back))
+        .routes(routes!(clone_group))
 }
 
 /// Reads a group's name in the path.
@@ -152,4 +155,27 @@ async fn roll_group_back(
         false => node.roll_group_back(&path, &name, &new, consent).map(Changed::Made),
     });
     done.await.map(Json)
+}
+
+/// Makes a clone of each volume of a group, of its snapshot of this name, and a group of the clones: all of them, or none.
+/// Copies nothing.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/groups/{group}/snapshots/{snapshot}/clone", tag = "group",
+    params(("pool" = Name, Path), ("group" = Name, Path), ("snapshot" = Name, Path)),
+    request_body = NewGroupClone,
+    responses((status = 201, body = Group), (status = 202, body = Job), (status = "4XX", body = Problem))
+)]
+async fn clone_group(
+    State(node): Shared,
+    asked: Asked,
+    Path((pool, group, snapshot)): Path<(String, String, String)>,
+    Document(new): Document<NewGroupClone>,
+) -> Answer<Response> {
+    let of = GroupSnapshotPath { group: group_part(&pool, &group)?, snapshot: part(&snapshot)? };
+    let (made, at) = (new.name.clone(), Arc::clone(&node));
+    answer(node, Work::CloneGroup(of, new), asked, async move |_| {
+        let made = blocking(move || at.group(&made)).await?;
+        Ok((StatusCode::CREATED, Json(made)).into_response())
+    })
+    .await
 }

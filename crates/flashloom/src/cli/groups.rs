@@ -1,10 +1,12 @@
 //! What is asked of the running daemon about groups of volumes.
 
-use api::value::{GroupPath, GroupSnapshotPath, Name, VolumePath};
+use std::str::FromStr;
+
+use api::value::{GroupPath, GroupSnapshotPath, Name, Refused, VolumePath};
 use clap::{Args, Subcommand};
 
 use super::snapshots::KeepArgs;
-use super::{SureArgs, value};
+use super::{JobArgs, SureArgs, value};
 
 /// A group on the command line.
 #[derive(Args, Clone, Debug)]
@@ -20,6 +22,25 @@ pub struct OfGroupSnapshot {
     /// The group, and the name of the snapshot of each of its volumes.
     #[arg(value_name = "POOL/GROUP@NAME", value_parser = value::<GroupSnapshotPath>)]
     pub snapshot: GroupSnapshotPath,
+}
+
+/// What the clone of a volume is called: `VOLUME=NAME`.
+#[derive(Clone, Debug)]
+pub struct CloneName {
+    pub volume: Name,
+    pub name: Name,
+}
+
+impl FromStr for CloneName {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let Some((volume, name)) = text.split_once('=') else {
+            let wrong = format!("{text:?} does not say what the clone of which volume is called");
+            return Err(Refused::new(wrong, "write VOLUME=NAME, such as db=db-test"));
+        };
+        Ok(Self { volume: volume.parse()?, name: name.parse()? })
+    }
 }
 
 /// What to do with groups.
@@ -132,6 +153,29 @@ goes by the volumes that are in the group now; each has to have a snapshot of th
         keep: KeepArgs,
         #[command(flatten)]
         sure: SureArgs,
+    },
+    /// Make a clone of each volume of a group, of its snapshot of this name, and a group of the clones: all, or nothing.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group clone fast/app@monday fast/test
+  flashloom group clone fast/app@monday fast/test --volume db=db-test --volume log=log-test
+  flashloom group clone fast/app@monday fast/test --request-key nightly-17 -o json
+
+As `flashloom volume clone` of each of its volumes, in one step: a crash leaves all of the clones and their group, or nothing
+of them. With the volumes fast/db and fast/log the first makes fast/test-db and fast/test-log: a clone is called after the
+new group and its volume, unless --volume says otherwise. It goes by the volumes that are in the group now; each has to have
+a snapshot of that name. The clones are a group as others are, and need the first one no more.")]
+    Clone {
+        #[command(flatten)]
+        of: OfGroupSnapshot,
+        /// The new group, in the same pool.
+        #[arg(value_name = "POOL/NEW", value_parser = value::<GroupPath>)]
+        to: GroupPath,
+        /// What the clone of a volume is called; once for each. [default: NEW-VOLUME]
+        #[arg(long = "volume", value_name = "VOLUME=NAME", value_parser = value::<CloneName>)]
+        volumes: Vec<CloneName>,
+        #[command(flatten)]
+        how: JobArgs,
     },
     /// Delete the snapshot of this name of each volume of a group that has one.
     #[command(after_long_help = "\

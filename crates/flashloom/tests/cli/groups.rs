@@ -195,3 +195,137 @@ fn a_wrong_request_for_groups_changes_nothing_and_says_what_is_right() {
     assert!(table.contains("fast/app") && table.contains("db"), "{table}");
     daemon.stop();
 }
+
+/// Of `fast/app` and `fast/test`, the group of its clones: what has none of a snapshot, or a name twice, changes nothing.
+fn clones_that_cannot_be_are_refused(dir: &Path) {
+    json(dir, "snapshot create fast/db@tue");
+    json(dir, "group create fast/none");
+    let long = "x".repeat(63);
+    let too_long = format!("group clone fast/app@mon fast/{long}");
+    // Used bytes are counted meanwhile.
+    let there_is = || (json(dir, "group list"), names(&json(dir, "volume list")));
+    let before = there_is();
+    let wrong = [
+        ("group clone fast/app fast/new", "POOL/GROUP@NAME"),
+        ("group clone fast/app@mon new", "write POOL/GROUP"),
+        ("group clone fast/app@mon fast/new --volume db", "write VOLUME=NAME"),
+        ("group clone fast/app@mon fast/new --volume db=a --volume db=b", "called twice"),
+        ("group clone fast/app@mon slow/new", "clone it as fast/new"),
+        ("group clone slow/app@mon slow/new", "pool slow"),
+        ("group clone fast/gone@mon fast/new", "there is no group fast/gone"),
+        ("group clone fast/db@mon fast/new", "fast/db is a volume, not a group"),
+        ("group clone fast/none@mon fast/new", "group add fast/none"),
+        (
+            "group clone fast/app@tue fast/new",
+            "volume fast/log of group fast/app has no snapshot tue",
+        ),
+        ("group clone fast/app@tue fast/new", "group remove fast/app"),
+        (
+            "group clone fast/app@wed fast/new",
+            "volumes fast/db, fast/log of group fast/app have no",
+        ),
+        ("group clone fast/app@mon fast/test", "a group is called test already"),
+        ("group clone fast/app@mon fast/log", "choose another name"),
+        ("group clone fast/app@mon fast/new --volume db=log", "--volume VOLUME=NAME"),
+        (
+            "group clone fast/app@mon fast/new --volume db=x --volume log=x",
+            "would be called fast/x",
+        ),
+        ("group clone fast/app@mon fast/new --volume db=new", "would be called fast/new"),
+        ("group clone fast/app@mon fast/new --volume web=x", "fast/web is not in group fast/app"),
+        (&too_long, "--volume db=NAME"),
+    ];
+    for (asked, right) in wrong {
+        let (_, said) = failure(dir, asked);
+        assert!(said.contains(right), "{asked}: {said}");
+    }
+    assert_eq!(there_is(), before);
+}
+
+/// Of `fast/app@mon`: the request with its key is the same job, and a killed daemon leaves all of a group, or nothing.
+fn groups_are_cloned_by_jobs(dir: &Path, serve: &str, mut daemon: Daemon) -> Daemon {
+    let keyed = "group clone fast/app@mon fast/a --request-key a";
+    let made = json(dir, keyed);
+    assert_eq!(made, json(dir, keyed));
+    let (code, said) = failure(dir, "group clone fast/app@mon fast/b --request-key a");
+    assert!(code == 1 && said.contains("another request"), "{said}");
+    let id = json(dir, "group clone fast/app@mon fast/b --no-wait")["id"].as_u64().unwrap();
+    let over = json(dir, &format!("job wait {id}"));
+    let told = ["kind", "target", "state", "result"].map(|key| over[key].as_str().unwrap());
+    assert_eq!(told, ["group-clone", "fast/b", "done", "/v1/pools/fast/groups/b"]);
+    for n in 0..3 {
+        let keyed = format!("group clone fast/app@mon fast/c{n} --request-key c{n}");
+        let id = json(dir, &format!("{keyed} --no-wait"))["id"].as_u64().unwrap();
+        // Dropped is killed, with -9.
+        drop(daemon);
+        daemon = Daemon::start(dir, serve);
+        until_open(dir);
+        let job = json(dir, &format!("job show {id}"));
+        let is_there = names(&json(dir, "group list")).contains(&format!("fast/c{n}"));
+        let clones = names(&json(dir, "volume list"));
+        let clones = clones.iter().filter(|name| name.contains(&format!("/c{n}-"))).count();
+        assert_eq!(clones, if is_there { 2 } else { 0 }, "all of them, or none");
+        let is_right = match job["state"].as_str().unwrap() {
+            "done" => is_there,
+            "interrupted" => job["error"]["help"].as_str().unwrap().contains("ask again"),
+            _ => false,
+        };
+        assert!(is_right, "{job}");
+        if !is_there {
+            json(dir, &keyed);
+        }
+        assert_eq!(
+            volumes(dir, &format!("fast/c{n}")),
+            ["db", "log"].map(|of| format!("c{n}-{of}"))
+        );
+    }
+    daemon
+}
+
+#[test]
+fn a_group_is_cloned_as_it_was_at_one_instant() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve --discovery off --listen 127.0.0.1:{port} memory:16MiB");
+    let daemon = Daemon::start(dir, &serve);
+    make(dir);
+    json(dir, "group create fast/app --volume fast/db --volume fast/log");
+    let (db, log) = (open(port, 1), open(port, 2));
+    [&db, &log].into_iter().for_each(|volume| write(volume, 0xa1));
+    json(dir, "group snapshot fast/app@mon");
+    [&db, &log].into_iter().for_each(|volume| write(volume, 0xb2));
+    let made = json(dir, "group clone fast/app@mon fast/test --volume log=journal");
+    assert_eq!(made["name"], "fast/test");
+    assert_eq!(made["volumes"], serde_json::json!(["fast/journal", "fast/test-db"]));
+    until_event(dir, "group fast/test made of fast/test-db, fast/journal: clones of fast/app@mon");
+    let of_log = json(dir, "volume show fast/journal");
+    let origin = serde_json::json!({ "volume": "fast/log", "snapshot": "mon" });
+    assert_eq!((&of_log["group"], &of_log["origin"]), (&"fast/test".into(), &origin));
+    for (nsid, name) in [(3, "fast/test-db"), (4, "fast/journal")] {
+        json(dir, &format!("volume map {name} -n {NQN} --nsid {nsid}"));
+        let clone = open(port, nsid);
+        holds(&clone, 0xa1);
+        write(&clone, 0xc3);
+        clone.shut_down().unwrap();
+    }
+    [&db, &log].into_iter().for_each(|volume| holds(volume, 0xb2));
+    [db, log].iter().for_each(|one| one.shut_down().unwrap());
+    clones_that_cannot_be_are_refused(dir);
+
+    // Killed, both are there as they were, and each is a group of its own.
+    drop(daemon);
+    let daemon = Daemon::start(dir, &serve);
+    until_open(dir);
+    assert_eq!(json(dir, "group show fast/test"), made);
+    assert_eq!(volumes(dir, "fast/app"), ["db", "log"]);
+    [(1, 0xb2), (2, 0xb2), (3, 0xc3), (4, 0xc3)].into_iter().for_each(|(nsid, byte)| {
+        let volume = open(port, nsid);
+        holds(&volume, byte);
+        volume.shut_down().unwrap();
+    });
+    assert_eq!(names(&json(dir, "group snapshot fast/test@own")).len(), 2);
+    let made = json(dir, "group clone fast/test@own fast/deeper");
+    assert_eq!(made["volumes"], serde_json::json!(["fast/deeper-journal", "fast/deeper-test-db"]));
+    groups_are_cloned_by_jobs(dir, &serve, daemon).stop();
+}

@@ -43,6 +43,7 @@ scenarios! {
     reservations_kept
     reset
     restart
+    rollback
     snapshots
     trim
     verify

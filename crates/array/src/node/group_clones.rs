@@ -117,8 +117,8 @@ fn check_snapshots(open: &OpenPool, of: &GroupSnapshotPath, volumes: &[Name]) ->
     if !too_deep.is_empty() {
         let what = words_of(&format!("clones of snapshot {name} would be too deep, of"), &too_deep);
         return Err(Error::new(Kind::Limit, what).help(
-            "clones of clones are at most 64 deep: take them out of the group, and copy what they have into new volumes as \
-             a host",
+            "clones of clones are at most 64 deep: take them out of the group, or `flashloom volume detach` them and take the \
+             snapshots anew",
         ));
     }
     Ok(())

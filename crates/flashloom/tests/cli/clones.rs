@@ -420,6 +420,10 @@ fn clones_of_clones_are_so_deep_and_no_deeper() {
     let (_, said) = failure(dir, &format!("volume clone {last}@s fast/more"));
     assert!(said.contains("64 deep") && said.contains("flashloom volume detach"), "{said}");
     json(dir, "volume clone fast/c63@s fast/beside");
+    // Nor together with one that is not deep: it says which of them is.
+    json(dir, &format!("group create fast/app --volume fast/db --volume {last}"));
+    let (_, said) = failure(dir, "group clone fast/app@s fast/new");
+    assert!(said.contains("too deep, of fast/c64\n") && said.contains("64 deep"), "{said}");
     json(dir, &format!("volume detach {last}"));
     json(dir, &format!("snapshot create {last}@again"));
     json(dir, &format!("volume clone {last}@again fast/more"));

@@ -91,6 +91,9 @@ struct Clones {
     /// How many clones lie between the volume and what was written first
     #[arg(long, default_value_t = 32)]
     depth: u64,
+    /// Give the last one all that it shares as its own first
+    #[arg(long)]
+    detached: bool,
     #[command(flatten)]
     rates: Rates,
 }
@@ -240,6 +243,20 @@ async fn chain(pool: &Pool, a: Clones) -> Result<Volume, Failed> {
     Ok(last)
 }
 
+/// Gives a clone what it shares as its own, and says how long that takes.
+async fn detach(pool: &Pool, clone: &Volume) -> Result<(), Failed> {
+    let begun = now_exact();
+    pool.detach_volume(&clone.name()).await?;
+    while clone.inherits() {
+        reactor::sleep(Duration::from_millis(1)).await;
+    }
+    let took = Duration::from_nanos(now_exact() - begun).as_secs_f64();
+    let blocks = f64::from(u32::try_from(clone.len() / BLOCK)?);
+    println!("detached in {took:.2} s: {:.0} blocks a second", blocks / took);
+    pool.audit_space().await?;
+    Ok(())
+}
+
 async fn clones(a: Clones) -> Result<(), Failed> {
     let ((plain, without), (pool, first)) = (full(a.rates.size).await?, full(a.rates.size).await?);
     drop(first);
@@ -249,6 +266,9 @@ async fn clones(a: Clones) -> Result<(), Failed> {
         a.rates.size, a.depth, a.rates.iodepth, a.rates.rounds
     );
     let clone = chain(&pool, a).await?;
+    if a.detached {
+        detach(&pool, &clone).await?;
+    }
     // Reads first: what is written is the clone's own.
     for (what, reads) in [("reads", 100), ("writes", 0)] {
         let mut pairs = Vec::new();

@@ -87,7 +87,7 @@ fn is_needless(catalog: &Catalog, clone: &Object, gone: &[View]) -> bool {
     let asks = |of: &Object| {
         of.parent == Some(clone.view) && clone.inherits(of.sees()) && !gone.contains(&of.view)
     };
-    clone.detached.is_some() && !clone.deleted && !catalog.objects().any(asks)
+    clone.detached.is_some() && !catalog.objects().any(asks)
 }
 
 /// The records by which a clone has no parent any more, and what was there for it alone is gone, and the views that are

@@ -8,7 +8,7 @@ use stdx::num::{u32_of, u64_of, usize64};
 use super::Front;
 use crate::address::{BLOCK, Key, Location, SharedBlockId, Stored, Version, View};
 use crate::canary::{self, Step};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::limits::COPY_CONTENTS_BLOCKS;
 use crate::log::Found;
 use crate::map::{Contents, Extents};
@@ -104,7 +104,11 @@ impl Front {
         let (location, crcs) = match first.contents {
             Contents::Absent => return Ok((false, count)),
             Contents::Hole => return Ok((true, count)),
-            Contents::Lost => return Err(super::plan::lost(from)),
+            Contents::Lost => {
+                let at = to.block * BLOCK_BYTES;
+                let what = format!("what it has at byte {at} is lost, until it is written there");
+                return Err(Error::new(Kind::Corrupt, what));
+            }
             Contents::Stored { location, encoding, crcs } => {
                 encoding.check()?;
                 (self.where_it_is(location), crcs)

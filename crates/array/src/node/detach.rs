@@ -21,7 +21,12 @@ impl Node {
         let mut waits = None;
         while let Some(now) = pool.detaching(&volume, DRIVE_LOOK)? {
             if task.goes_on().is_err() {
-                pool.stop_detaching(&volume)?;
+                let stopped = pool.stop_detaching(&volume);
+                if !volume.inherits() {
+                    // It was done before.
+                    break;
+                }
+                stopped?;
                 let what = format!("volume {path} is left as it is: what it was given is its own");
                 return Err(Error::new(Kind::Conflict, what)
                     .help(format!("`flashloom volume detach {path}` has it go on")));

@@ -152,7 +152,7 @@ impl Shard {
         let (found, won) = (Rc::clone(&search), Rc::clone(&reclaim));
         let discard = Rc::new(Discard::new(of(), Rc::clone(&capacity), found, won));
         let carry = Rc::new(Carrying::new(of(), Rc::clone(&destage)));
-        let counting = Rc::new(Counting::new(of(), Rc::clone(&carry)));
+        let counting = Rc::new(Counting::new(of(), Rc::clone(&capacity), Rc::clone(&carry)));
         let front = Front::new(
             of(),
             Rc::clone(&capacity),

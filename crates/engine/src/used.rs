@@ -94,6 +94,12 @@ impl Counts {
         self.older.as_ref()?.get(&view)
     }
 
+    /// Blocks that anybody sees, counted once for each volume, however many others share them.
+    pub fn total(&self) -> u64 {
+        let held = self.older.iter().flat_map(BTreeMap::values).map(|older| older.held);
+        self.newest.values().copied().chain(held).sum()
+    }
+
     /// All are counted: only then what snapshots see is known.
     pub fn sum_up(&mut self) {
         self.older.iter_mut().flat_map(BTreeMap::values_mut).for_each(OfSnapshots::sum_up);

@@ -136,8 +136,9 @@ fn settle(record: &mut Record, state: &State) {
         (JobKind::PoolRebuild | JobKind::DriveEvacuate | JobKind::DriveRemove, ..) => {
             "it goes on by itself once the pool is open: `flashloom job list`"
         }
-        (JobKind::PoolScrub | JobKind::VolumeDetach, ..) => {
-            "it goes on by itself from there, once the pool is open"
+        (JobKind::PoolScrub, ..) => "it goes on by itself from there, once the pool is open",
+        (JobKind::VolumeDetach, ..) => {
+            "it goes on by itself once the pool is open, unless it was done: `flashloom job list`, `flashloom volume show`"
         }
         (JobKind::DriveFail, ..) => {
             "`flashloom drive list` tells whether it is out; take it out again if not"

@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use api::v1::{JobKind, Kind, Severity};
-use api::value::VolumePath;
+use api::value::{Name, VolumePath};
 
 use super::Node;
 use crate::jobs::{Task, Work};
 use crate::limits::DRIVE_LOOK;
 use crate::{Error, Result, events};
+
+/// What a volume is called now.
+fn name_of(volume: &engine::Volume, before: &VolumePath) -> Name {
+    volume.name().parse().unwrap_or_else(|_| before.volume.clone())
+}
 
 impl Node {
     /// Gives a clone, or a volume that was rolled back, what it shares as its own, behind what hosts do with it.
@@ -18,8 +23,17 @@ impl Node {
         let pool = self.view().serving()?.pools.pool(&path.pool)?;
         let volume = pool.volume(&path.volume)?;
         pool.detach(&path.volume)?;
+        // Whatever it is called by then.
+        let path = || VolumePath { pool: path.pool.clone(), volume: name_of(&volume, path) };
+        let closed = |error: Error| match error.kind {
+            Kind::Stopping => error,
+            _ => Error::new(
+                Kind::Failed,
+                "the pool is not served any more: it goes on once the pool is open again",
+            ),
+        };
         let mut waits = None;
-        while let Some(now) = pool.detaching(&volume, DRIVE_LOOK)? {
+        while let Some(now) = pool.detaching(&volume, DRIVE_LOOK).map_err(closed)? {
             if task.goes_on().is_err() {
                 let stopped = pool.stop_detaching(&volume);
                 if !volume.inherits() {
@@ -27,6 +41,7 @@ impl Node {
                     break;
                 }
                 stopped?;
+                let path = path();
                 let what = format!("volume {path} is left as it is: what it was given is its own");
                 return Err(Error::new(Kind::Conflict, what)
                     .help(format!("`flashloom volume detach {path}` has it go on")));
@@ -39,6 +54,7 @@ impl Node {
             }
             task.moved(now.done.min(volume.len()), volume.len());
         }
+        let path = path();
         if volume.inherits() {
             let what =
                 format!("volume {path} was deleted, rolled back or left as it was meanwhile");

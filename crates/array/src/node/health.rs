@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
-use api::v1::{Finding, Health, HealthReport, Job, JobState, NodeHealth, Spare};
+use api::v1::{Finding, Health, HealthReport, Job, JobKind, JobState, NodeHealth, Spare};
 use api::value::Name;
 
 use super::Node;
@@ -211,6 +211,8 @@ fn of_jobs(jobs: &[Job]) -> impl Iterator<Item = Finding> {
                 let why = format!("{what} is {}: {}", job.state.name(), job.progress.step);
                 of(Health::Ok, why, format!("`flashloom job wait {}` waits for its end", job.id))
             }
+            // The pool goes on with it by itself.
+            JobState::Interrupted if job.kind == JobKind::VolumeDetach => None,
             JobState::Interrupted if is_recent(job) && !is_done_since(job) => {
                 let why = format!("{what} was cut short by the end of the daemon");
                 of(

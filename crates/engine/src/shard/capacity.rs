@@ -150,8 +150,13 @@ impl Capacity {
 
     /// A host gave so many blocks back, which the next search may find.
     pub fn note_hole(&self, blocks: u64) {
-        self.freed.set(self.freed.get().saturating_add(blocks.min(self.base.held())));
+        self.note_freed(blocks);
         self.holes.set(self.holes.get() + 1);
+    }
+
+    /// So many blocks that are held nobody sees any more, which the next search may find.
+    pub fn note_freed(&self, blocks: u64) {
+        self.freed.set(self.freed.get().saturating_add(blocks.min(self.base.held())));
     }
 
     /// Blocks that hosts gave back since that was looked for last, at most.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use reactor::now_exact;
 
 use super::base::Base;
+use super::capacity::Capacity;
 use super::carry::Carrying;
 use super::events::Event;
 use crate::address::{Key, View};
@@ -27,6 +28,7 @@ use crate::used::Counts;
 /// Counts what volumes use.
 pub struct Counting {
     base: Rc<Base>,
+    capacity: Rc<Capacity>,
     carry: Rc<Carrying>,
     /// What the last count knew; nothing before the first one.
     as_of: Cell<AsOf>,
@@ -63,9 +65,9 @@ fn pause_after(took: Duration) -> Duration {
 
 impl Counting {
     #[must_use]
-    pub fn new(base: Rc<Base>, carry: Rc<Carrying>) -> Self {
+    pub fn new(base: Rc<Base>, capacity: Rc<Capacity>, carry: Rc<Carrying>) -> Self {
         let (as_of, failed, idle) = (Cell::default(), Cell::new(0), Cell::new(false));
-        Self { base, carry, as_of, failed, idle }
+        Self { base, capacity, carry, as_of, failed, idle }
     }
 
     fn now(&self) -> AsOf {
@@ -84,7 +86,7 @@ impl Counting {
     /// Counts again and again, as long as things change, until the shard ends.
     pub async fn run(self: Rc<Self>) {
         let ends = || self.base.is_over();
-        let mut pause = COUNT_PAUSE;
+        let (mut pause, mut is_first) = (COUNT_PAUSE, true);
         loop {
             let changes = || {
                 // Whoever said that something changes may have said so before it had.
@@ -99,6 +101,11 @@ impl Counting {
             let as_of = self.now();
             match self.count_views().await {
                 Ok(Some(Counted { counts, is_whole, has_older, took })) => {
+                    // Who gave that back was not remembered over the opening.
+                    if is_first && is_whole && has_older {
+                        is_first = false;
+                        self.capacity.note_freed(self.base.held().saturating_sub(counts.total()));
+                    }
                     self.base.common.used.publish(self.base.writer.shard(), counts).await;
                     // What snapshots hold is not known: it is tried again, however little changes.
                     let snapshots = if has_older { as_of.snapshots } else { u64::MAX };

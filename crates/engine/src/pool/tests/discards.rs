@@ -107,6 +107,38 @@ fn what_a_deleted_snapshot_had_alone_is_found_soon() {
     });
 }
 
+/// Also where nobody knows any more, since the pool was opened, that something was given back.
+#[test]
+fn what_was_given_back_before_an_opening_is_found_behind_it() {
+    reactor::simulate(3, async {
+        let (_, drives) = simulated(3, 64 * MIB, 0);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let scheme = raid::Scheme::Raid5;
+        let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log.clone()) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let db = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        fill(&[&db], 3000).await;
+        super::snapshots::take(&pool, "mon").await;
+        fill(&[&db], 3000).await;
+        // What is in the map's memory yet is given up there.
+        super::snapshots::empty_all(&pool).await;
+        pool.delete_snapshot("db", "mon").await.unwrap();
+        pool.close().await.unwrap();
+        let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
+        let used = async || pool.status().await.unwrap().used / BLOCK as u64;
+        assert_eq!(used().await, 6000);
+        pool.discard(AT_ONCE).await.unwrap();
+        let found = async {
+            while used().await > 3000 {
+                reactor::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        reactor::timeout(Duration::from_secs(60), found).await.expect("it is looked for");
+        check(&pool.volume("db").unwrap(), 0..3000).await;
+        pool.close().await.unwrap();
+    });
+}
+
 fn files(folder: &Path, bytes: u64) -> Vec<Arc<Drive>> {
     let open = |n| {
         let options = OpenDrive { create: Some(bytes), ..OpenDrive::default() };

@@ -149,6 +149,7 @@ fn tell(look: &Look<'_>, shard: u16, found: Inspection, seen: &mut ShardSeen) ->
         ring: control.ring_bytes,
         contents: found.blocks * u64_of(BLOCK),
         list: found.list,
+        holes: found.holes,
     });
     durable
 }

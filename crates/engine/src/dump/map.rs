@@ -1,6 +1,7 @@
 //! The map of a shard: its tables page by page, and all that they say together.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use stdx::num::{low32, u32_of, u64_of, usize32, usize64};
@@ -205,8 +206,18 @@ async fn learn_references(
 #[derive(Default)]
 struct Usage {
     blocks: u64,
-    /// Blocks past the end of its volume.
+    /// Blocks past the end of its volume, or of none, that nobody gave back.
     beyond: u64,
+}
+
+impl Usage {
+    /// Adds a block of a volume that ends there, if there is one, and of which so much was given back.
+    fn add(&mut self, block: u64, end: Option<u64>, given_back: Option<&Vec<Range<u64>>>) {
+        let mut holes = given_back.into_iter().flatten();
+        let is_beyond = end.is_none_or(|end| block >= end);
+        self.blocks += 1;
+        self.beyond += u64::from(is_beyond && !holes.any(|hole| hole.contains(&block)));
+    }
 }
 
 /// Blocks that the map knows as lost, in runs.
@@ -251,6 +262,16 @@ fn is_shared_too(look: &Look<'_>, live: &Live, key: Key, at: Location) -> bool {
     born && (!look.label.closed || live.is_old(at))
 }
 
+/// Blocks that the log gives back, by their view: the map on the drives may not have learnt of that.
+fn given_back(seen: &ShardSeen) -> BTreeMap<View, Vec<Range<u64>>> {
+    let mut all: BTreeMap<View, Vec<Range<u64>>> = BTreeMap::new();
+    for (key, blocks) in seen.log.iter().flat_map(|log| &log.holes) {
+        let range = key.block..key.block.saturating_add(*blocks);
+        all.entry(key.view).or_default().push(range);
+    }
+    all
+}
+
 /// Walks through everything that has contents, or has lost them, and takes note of it.
 pub(super) async fn walk(
     look: &Look<'_>,
@@ -263,6 +284,7 @@ pub(super) async fn walk(
     let mut used: BTreeMap<View, Usage> = BTreeMap::new();
     look.begin("blocks", found.table.values().map(|segment| u64::from(segment.hint)).sum());
     let (mut counted, mut lost) = (0, LostRuns::default());
+    let given_back = given_back(seen);
     let see = |key: Key, at: Option<Stored>, period: Period| {
         let is_newest = period.is_newest();
         // What nobody sees any more, and merges have not come upon.
@@ -275,10 +297,8 @@ pub(super) async fn walk(
         }
         let shared = key.view.is_shared();
         if !shared && is_newest {
-            let usage = used.entry(key.view).or_default();
-            usage.blocks += 1;
             let end = look.volume(key.view).map(|v| v.bytes.max(v.shrunk_from) / u64_of(BLOCK));
-            usage.beyond += u64::from(end.is_some_and(|end| key.block >= end));
+            used.entry(key.view).or_default().add(key.block, end, given_back.get(&key.view));
         }
         let Some(at) = at else { return lost.add(key) };
         let wrong = |what: &str| {
@@ -356,11 +376,12 @@ fn tell_usage(look: &Look<'_>, shard: u16, used: &BTreeMap<View, Usage>) {
                 }
                 format!("{} blocks lie past the end of volume {}", usage.beyond, volume.name)
             }
+            None if usage.beyond == 0 => continue,
             None if look.catalog.get().is_none() => {
                 format!("view {} has {} blocks", view.get(), usage.blocks)
             }
             None => {
-                format!("{} blocks are of view {}, which is no volume's", usage.blocks, view.get())
+                format!("{} blocks are of view {}, which is no volume's", usage.beyond, view.get())
             }
         };
         drop(report);

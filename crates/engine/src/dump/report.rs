@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::address::Key;
 use crate::format::label::{Layout, LogKind, PoolState};
 use crate::limits::FINDINGS_MAX;
 use crate::log::RecordSeen;
@@ -244,6 +245,8 @@ pub struct LogSeen {
     pub contents: u64,
     /// The records themselves, where that was asked for.
     pub list: Vec<RecordSeen>,
+    /// Blocks given back in them, which the map may not have learnt: where they begin, and how many.
+    pub(crate) holes: Vec<(Key, u64)>,
 }
 
 /// A shard.

@@ -188,6 +188,47 @@ fn a_pool_that_crashed_is_whole_at_any_time() {
     }
 }
 
+/// What a volume had is given back by a record of the log, which the map may learn much later: that is no damage.
+#[test]
+fn a_volume_deleted_just_before_a_crash_is_no_finding() {
+    for cloned in [false, true] {
+        let media = Media::new(4, 1);
+        reactor::simulate(1, {
+            let media = media.clone();
+            async move {
+                let pool = media.create(raid::Scheme::Raid6).await;
+                let v = volume(&pool, "db", 24 * MIB).await;
+                scribble(&v, 1500, 1).await;
+                if cloned {
+                    let (volume, snapshot) = (String::from("db"), String::from("mon"));
+                    let spec = crate::SnapshotSpec {
+                        volume: volume.clone(),
+                        name: snapshot.clone(),
+                        id: [2; 16],
+                        created: 0,
+                    };
+                    pool.take_snapshots(vec![spec]).await.unwrap();
+                    let (name, id) = ("dev".into(), [3; 16]);
+                    let spec = crate::CloneSpec { volume, snapshot, name, id, bytes: None };
+                    pool.clone_volume(spec).await.unwrap();
+                    pool.delete_snapshot("db", "mon").await.unwrap();
+                }
+                // All is in the map by then.
+                pool.audit_space().await.unwrap();
+                pool.delete_volume("db").await.unwrap();
+            }
+        });
+        reactor::simulate(2, async move {
+            let mut spec = media.spec(true);
+            spec.log_records = false;
+            let report = dump(&spec, &mut |_| {}).await;
+            whole(&report);
+            let pool = media.open().await;
+            assert_eq!(pool.volumes().len(), usize::from(cloned));
+        });
+    }
+}
+
 #[test]
 fn every_shard_is_looked_at() {
     let all = Media::new(4, 1);

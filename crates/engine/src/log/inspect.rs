@@ -81,6 +81,8 @@ pub(crate) struct Inspection {
     pub blocks: u64,
     /// The records one by one, where that was asked for.
     pub list: Vec<RecordSeen>,
+    /// Blocks given back, in any case: where they begin, and how many.
+    pub holes: Vec<(Key, u64)>,
     pub lacking: Vec<Lacking>,
     /// Records that were acknowledged, of which no device has more than the header whole.
     pub damaged: Vec<Lacking>,
@@ -223,6 +225,9 @@ async fn read_records(
         let one = seen_of(&record, mark.position);
         seen.records += 1;
         seen.blocks += one.blocks();
+        if let RecordWhat::Hole { key, blocks } = one.what {
+            seen.holes.push((key, blocks));
+        }
         if list {
             seen.list.push(one);
         }

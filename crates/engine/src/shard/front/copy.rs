@@ -1,10 +1,10 @@
 //! Copying blocks within the shard: no contents are moved that are on the drives.
 
-use reactor::buffer;
+use reactor::{ReadGuard, buffer};
 use stdx::num::{u32_of, u64_of, usize64};
 
 use super::Front;
-use crate::address::{BLOCK, Key, SharedBlockId, Stored};
+use crate::address::{BLOCK, Key, Location, SharedBlockId, Stored};
 use crate::error::Result;
 use crate::limits::COPY_CONTENTS_BLOCKS;
 use crate::log::{Append, Found, RECORD_BLOCKS_MAX};
@@ -116,13 +116,7 @@ impl Front {
             fleeting
         {
             encoding.check()?;
-            let crcs = &crcs[..crcs.len().min(usize64(COPY_CONTENTS_BLOCKS))];
-            // Not from the pool: whoever waits for readers to be done would wait for a buffer, too.
-            let mut data = vec![0; crcs.len() * BLOCK];
-            self.read_segment(location, crcs, &mut data).await?;
-            drop(reading);
-            self.write(target.view, target.block, &data).await?;
-            return Ok(u64_of(crcs.len()));
+            return self.copy_contents(location, crcs, target, reading).await;
         }
         if let Some(Extent { contents: Contents::Lost, .. }) = fleeting {
             return Err(super::plan::lost(source));
@@ -139,6 +133,23 @@ impl Front {
         self.copy_lasting(source, target, &lasting).await?;
         drop(holding);
         Ok(lasting.iter().map(|extent| u64::from(extent.count)).sum())
+    }
+
+    /// Copies the first of some blocks with their contents; gives how many. They stay where they are as long as `reading`.
+    pub(super) async fn copy_contents(
+        &self,
+        from: Location,
+        crcs: &[u32],
+        target: Key,
+        reading: ReadGuard,
+    ) -> Result<u64> {
+        let crcs = &crcs[..crcs.len().min(usize64(COPY_CONTENTS_BLOCKS))];
+        // Not from the pool: whoever waits for readers to be done would wait for a buffer, too.
+        let mut data = vec![0; crcs.len() * BLOCK];
+        self.read_segment(from, crcs, &mut data).await?;
+        drop(reading);
+        self.write(target.view, target.block, &data).await?;
+        Ok(u64_of(crcs.len()))
     }
 
     /// Has blocks from `target` on refer to these, which are held and begin with `source`, or be holes as they are.

@@ -3,13 +3,12 @@
 
 use std::ops::Range;
 
-use stdx::num::{u32_of, u64_of, usize64};
+use stdx::num::{u32_of, usize64};
 
 use super::Front;
-use crate::address::{BLOCK, Key, Location, SharedBlockId, Stored, Version, View};
+use crate::address::{Key, Location, SharedBlockId, Stored, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
-use crate::limits::COPY_CONTENTS_BLOCKS;
 use crate::log::Found;
 use crate::map::{Contents, Extents};
 use crate::volume::state::{BLOCK_BYTES, State};
@@ -117,13 +116,7 @@ impl Front {
         let is_lasting = location.name().is_some()
             || self.base.table().is_durable(location.offset(first.count - 1));
         if !is_lasting {
-            let crcs = &crcs[..crcs.len().min(usize64(COPY_CONTENTS_BLOCKS))];
-            // Not from the pool: whoever waits for readers to be done would wait for a buffer, too.
-            let mut data = vec![0; crcs.len() * BLOCK];
-            self.read_segment(location, crcs, &mut data).await?;
-            drop(reading);
-            self.write(to.view, to.block, &data).await?;
-            return Ok((true, u64_of(crcs.len())));
+            return Ok((true, self.copy_contents(location, crcs, to, reading).await?));
         }
         let places = (0..first.count).map(|n| location.offset(n));
         let entries: Vec<Stored> =

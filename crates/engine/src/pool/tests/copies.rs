@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use media::memory::Region;
+
 use super::*;
 use crate::segment::Stream;
 use crate::segment_table::Segment;
@@ -205,6 +207,67 @@ fn shared_blocks_are_moved_by_reclaim_for_all_who_have_them() {
     });
 }
 
+/// Has all blocks moved, and gives nothing back of where they were.
+async fn move_all(pool: &Pool) {
+    let move_all = |shard: Rc<Shard>| async move {
+        let data = |s: &&Segment| s.info.stream == Stream::User && s.live > 0;
+        let ids: Vec<_> = shard.base.table().iter().filter(data).map(|s| s.info.id).collect();
+        for id in ids {
+            assert_eq!(shard.reclaim.empty(id).await?, Emptied::Whole);
+        }
+        shard.keeper.settle_reclaim().await
+    };
+    pool.each(move_all).await.unwrap();
+}
+
+/// Where the drives have contents that one of these versions decides.
+fn places(drives: &[Arc<Drive>], versions: std::ops::Range<u64>) -> Vec<(&Arc<Region>, u64)> {
+    let wanted: std::collections::BTreeSet<Vec<u8>> = versions.map(|v| block(0, v)).collect();
+    let mut places = Vec::new();
+    for drive in drives {
+        let Drive::Memory(region) = &**drive else { panic!("a drive in memory") };
+        let all = (0..region.len()).step_by(BLOCK);
+        let has = |at: &u64| wanted.contains(region.bytes(*at, BLOCK).unwrap());
+        places.extend(all.filter(has).map(|at| (region, at)));
+    }
+    places
+}
+
+/// Names were read where they were born for as long as that was not given back, and nobody watches over what nothing
+/// lives in: a block that was moved could not be read once there was too much damage where it had been.
+#[test]
+fn what_was_moved_is_read_there_when_its_old_place_is_damaged() {
+    reactor::simulate(8, async {
+        let (drives, log) = (drives(6, 64 * MIB), LogSpec::Bbu(vec![pmem(8 * MIB)]));
+        let (pool, v) = made(&drives, &log).await;
+        let mut model = Model::new();
+        put(&v, &mut model, 0, 200, 1).await;
+        live(&pool).await;
+        super::snapshots::take(&pool, "mon").await;
+        let monday = model.clone();
+        copy(&v, &mut model, 0, 300, 100).await;
+        put(&v, &mut model, 100, 100, 1000).await;
+        live(&pool).await;
+        let old = places(&drives, 1..201);
+        assert_eq!(old.len(), 200);
+        move_all(&pool).await;
+        // Parity of a block alone is as it is, too.
+        assert!(places(&drives, 1..201).len() >= 400, "nothing was given back");
+        for (region, at) in old {
+            region.copy_in(at, &[0xa5; BLOCK]).unwrap();
+        }
+        check(&v, &model).await;
+        check(&pool.snapshot("db", "mon").unwrap(), &monday).await;
+        pool.close().await.unwrap();
+        let pool = Pool::open(drives.clone(), log.clone(), OpenOptions::default(), &[]).await;
+        let pool = pool.unwrap();
+        check(&pool.volume("db").unwrap(), &model).await;
+        check(&pool.snapshot("db", "mon").unwrap(), &monday).await;
+        assert_eq!(pool.status().await.unwrap().lost_blocks, 0);
+        pool.close().await.unwrap();
+    });
+}
+
 #[test]
 fn copies_of_what_reclaim_has_just_moved_outlive_a_crash() {
     let (drives, log) = (drives(6, 64 * MIB), LogSpec::Bbu(vec![pmem(8 * MIB)]));
@@ -215,16 +278,7 @@ fn copies_of_what_reclaim_has_just_moved_outlive_a_crash() {
             let mut model = Model::new();
             put(&v, &mut model, 0, 100, 1).await;
             live(&pool).await;
-            let move_all = |shard: Rc<Shard>| async move {
-                let data = |s: &&Segment| s.info.stream == Stream::User && s.live > 0;
-                let ids: Vec<_> =
-                    shard.base.table().iter().filter(data).map(|s| s.info.id).collect();
-                for id in ids {
-                    assert_eq!(shard.reclaim.empty(id).await?, Emptied::Whole);
-                }
-                shard.keeper.settle_reclaim().await
-            };
-            pool.each(move_all).await.unwrap();
+            move_all(&pool).await;
             assert_eq!(pool.status().await.unwrap().moved, 100 * B);
             copy(&v, &mut model, 0, 300, 100).await;
             check(&v, &model).await;

@@ -222,7 +222,12 @@ impl Front {
             let was_moved = || self.base.table().info(location).is_none();
             let moved = || was_moved().then(|| SharedBlockId::of(location));
             match location.name().or_else(moved) {
-                None => self.read_segment(location, crcs, part).await?,
+                None => {
+                    if let Err(error) = self.read_segment(location, crcs, part).await {
+                        let name = SharedBlockId::of(location);
+                        Box::pin(self.read_elsewhere(name, crcs, part, error)).await?;
+                    }
+                }
                 Some(name) => Box::pin(self.read_shared(name, crcs, part)).await?,
             }
         }
@@ -288,9 +293,39 @@ impl Front {
         out: &mut [u8],
     ) -> Result<()> {
         // Where they were born they still lie, until their segment is given back.
-        if self.base.table().info(name.origin()).map(Rc::clone).is_some() {
-            return self.read_segment(name.origin(), crcs, out).await;
+        if self.base.table().info(name.origin()).is_none() {
+            return self.read_moved(name, crcs, out).await;
         }
+        match self.read_segment(name.origin(), crcs, out).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.read_elsewhere(name, crcs, out, error).await,
+        }
+    }
+
+    /// Reads blocks that could not be read where they were born, where reclaim has moved them to: what lies where
+    /// nothing lives any more is neither watched over nor made anew.
+    ///
+    /// # Errors
+    /// `error`, for a block that was not moved.
+    async fn read_elsewhere(
+        &self,
+        name: SharedBlockId,
+        crcs: &[u32],
+        out: &mut [u8],
+        error: Error,
+    ) -> Result<()> {
+        for (at, out) in (0..).zip(out.chunks_exact_mut(BLOCK)) {
+            let (name, crcs) = (name.offset(at), &crcs[usize32(at)..][..1]);
+            let born = self.read_segment(name.origin(), crcs, out).await;
+            if born.is_err() && self.read_moved(name, crcs, out).await.is_err() {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads shared blocks with adjacent names where the map has them.
+    async fn read_moved(&self, name: SharedBlockId, crcs: &[u32], out: &mut [u8]) -> Result<()> {
         let (first, blocks) = (name.key(), u32_of(crcs.len()));
         let mut extents = Extents::default();
         self.base.map.lookup(first.view, first.block, blocks, &mut extents).await?;

@@ -29,7 +29,13 @@ pub struct Arguments {
 }
 
 fn volume(n: u64) -> VolumeSpec {
-    VolumeSpec { name: format!("volume-{n:06}"), id: [1; 16], bytes: GIB, block_size: 4096 }
+    VolumeSpec {
+        name: format!("volume-{n:06}"),
+        id: [1; 16],
+        bytes: GIB,
+        block_size: 4096,
+        quota: None,
+    }
 }
 
 /// Bytes of the process's memory.

@@ -99,8 +99,13 @@ pub async fn pool(arguments: &PoolArguments) -> Result<Pool, Box<dyn Error>> {
 
 async fn measure(arguments: EngineArguments) -> Result<(Figures, engine::PoolStatus), String> {
     let pool = pool(&arguments.pool).await.map_err(|e| e.to_string())?;
-    let spec =
-        VolumeSpec { name: "v".into(), id: [2; 16], bytes: arguments.volume, block_size: 4096 };
+    let spec = VolumeSpec {
+        name: "v".into(),
+        id: [2; 16],
+        bytes: arguments.volume,
+        block_size: 4096,
+        quota: None,
+    };
     let volume = pool.create_volume(spec).await.map_err(|e| e.to_string())?;
     let mut piece = vec![0x5a; 256 << 10];
     let mut prng = Prng::new(7);

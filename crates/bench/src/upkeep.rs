@@ -112,7 +112,13 @@ impl Rig {
         };
         let pool = Pool::create(spec, &[]).await?;
         let full = pool.status().await?.capacity * 3 / 5 / MIB * MIB;
-        let spec = VolumeSpec { name: "v".into(), id: [2; 16], bytes: full, block_size: 4096 };
+        let spec = VolumeSpec {
+            name: "v".into(),
+            id: [2; 16],
+            bytes: full,
+            block_size: 4096,
+            quota: None,
+        };
         let volume = pool.create_volume(spec).await?;
         let spare = drive(bytes, takes, u64_of(count))?;
         let rig = Self { pool, volume, drives, spare, replaced: 0 };

@@ -2,6 +2,7 @@
 
 use crate::allocator::Allocator;
 use crate::limits::{DEGRADE_BELOW, METADATA_RESERVE};
+use crate::quotas::Quotas;
 use crate::snapshots::Snapshots;
 use crate::space::Space;
 use crate::superblock::Superblock;
@@ -18,6 +19,8 @@ pub struct Common {
     pub space: Space,
     /// What volumes use.
     pub used: Used,
+    /// What they may use.
+    pub quotas: Quotas,
     /// Which versions of volumes their snapshots see.
     pub snapshots: Snapshots,
     /// Blocks of data a segment has room for.
@@ -86,6 +89,7 @@ impl Common {
             segments: AtomicU64::new(segments),
             space,
             used,
+            quotas: Quotas::new(shards),
             snapshots,
             segment_blocks,
             shards,
@@ -158,6 +162,7 @@ impl Common {
 
     /// A shard's tasks begin, and will answer.
     pub fn join(&self, shard: u16) {
+        self.quotas.join(shard);
         self.low_space.change(|low_space| {
             let asked = low_space.asked;
             low_space.listeners[usize::from(shard)] = Listener { taken: true, acknowledged: asked };
@@ -166,6 +171,7 @@ impl Common {
 
     /// A shard answers no more.
     pub fn leave(&self, shard: u16) {
+        self.quotas.leave(shard);
         self.low_space.change(|low_space| low_space.listeners[usize::from(shard)].taken = false);
     }
 

@@ -20,6 +20,7 @@ pub mod map;
 mod pages;
 mod partial;
 mod pool;
+mod quotas;
 mod reading;
 mod recover;
 mod remote;
@@ -43,8 +44,9 @@ pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, SHARDS_MAX, VO
 pub use pool::{
     Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GroupChange,
     GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec, LogStatus, OpenOptions,
-    Pool, PoolPlan, PoolSpec, PoolStatus, Rebuild, Rejoin, RollbackSpec, Scrub, ScrubPosition,
-    SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
+    Pool, PoolPlan, PoolSpec, PoolStatus, QuotaStatus, Rebuild, Rejoin, RollbackSpec, Scrub,
+    ScrubPosition, SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown, VolumeSpec, VolumeStatus,
+    look_at_labels,
 };
 pub use reading::{Begun, Reading};
 pub use shard::{Outcome, WritesRefused};

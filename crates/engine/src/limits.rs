@@ -28,6 +28,15 @@ pub const SNAPSHOTS_AT_ONCE: usize = 800;
 /// Volumes of a group at most: they are rolled back together, and one edit of the catalog has three records of each then.
 pub const GROUP_VOLUMES_MAX: usize = 500;
 
+/// Which part of a volume's quota may be left for its writers to be let in without a look at what they replace.
+pub const QUOTA_MARGIN: u64 = 16;
+
+/// Quotas are told in units of so many bytes: the catalog has 32 bits for each.
+pub const QUOTA_UNIT: u64 = 1 << 20;
+
+/// The largest one in bytes.
+pub const QUOTA_MAX: u64 = QUOTA_UNIT * 0xffff_ffff;
+
 /// Clones of clones, one made of a snapshot of the other: so many views a read may have to ask.
 pub const CLONES_DEEP_MAX: usize = 64;
 

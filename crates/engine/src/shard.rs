@@ -9,6 +9,7 @@
 //! destage  log to stripes, trim sweep     finds shared blocks without references
 //! keeper   the map              count     what volumes use
 //! capacity who is let in        remake    makes a drive whole
+//! ledgers  who has a quota
 //!                               rebuild   empties drives
 //!                               scrub     checks what lives
 //! checkpoint                    what recovery begins with
@@ -26,6 +27,7 @@ mod discard;
 pub mod events;
 mod front;
 mod keeper;
+mod ledgers;
 mod pace;
 pub mod rebuild;
 pub mod reclaim;
@@ -58,6 +60,7 @@ use events::Event;
 use front::Front;
 pub use front::{Change, Compared, CopyRange, Looked, Plan, Writing};
 use keeper::MapKeeper;
+use ledgers::Ledgers;
 use rebuild::Rebuild;
 use reclaim::Reclaim;
 use rejoin::Remake;
@@ -152,13 +155,16 @@ impl Shard {
         let (found, won) = (Rc::clone(&search), Rc::clone(&reclaim));
         let discard = Rc::new(Discard::new(of(), Rc::clone(&capacity), found, won));
         let carry = Rc::new(Carrying::new(of(), Rc::clone(&destage)));
-        let counting = Rc::new(Counting::new(of(), Rc::clone(&capacity), Rc::clone(&carry)));
+        let quotas = Rc::new(Ledgers::new(of()));
+        let (held, charged) = (Rc::clone(&capacity), Rc::clone(&quotas));
+        let counting = Rc::new(Counting::new(of(), held, Rc::clone(&carry), charged));
         let front = Front::new(
             of(),
             Rc::clone(&capacity),
             Rc::clone(&search),
             Rc::clone(&destage),
             Rc::clone(&counting),
+            quotas,
             carry,
         );
         let remake = Remake::new(of(), Rc::clone(&checkpoints));
@@ -201,6 +207,7 @@ impl Shard {
             reactor::spawn(Rc::clone(&self.base).watch_drives()),
             reactor::spawn(Rc::clone(self).watch_log()),
             reactor::spawn_behind(Rc::clone(&self.counting).run()),
+            reactor::spawn_behind(Rc::clone(&self.counting).answer()),
         ] {
             self.base.run(task);
         }

@@ -133,6 +133,15 @@ impl Snapshots {
         self.has_any() && self.seen.lock().contains_key(&view)
     }
 
+    /// The last version of a view that anybody but hosts sees.
+    #[must_use]
+    pub fn last_seen(&self, view: View) -> Option<Version> {
+        if !self.has_any() {
+            return None;
+        }
+        self.seen.lock().get(&view)?.last_key_value().map(|(seen, _)| *seen)
+    }
+
     /// The first snapshot, by the version it sees, that may see what was written in this one.
     #[must_use]
     pub fn first_from(&self, view: View, written: Version) -> Option<Version> {

@@ -121,6 +121,17 @@ impl Counts {
         self.older(view)?.of_snapshot(sees)
     }
 
+    /// What counts against a volume's quota: what hosts have written of it, and what its snapshots hold. Not what it
+    /// began with as a clone; but what it was before it was rolled back, which its snapshots hold.
+    pub fn held_by(&self, volume: &State) -> u64 {
+        let views = std::iter::once(&volume.view).chain(&volume.lineage.former);
+        let held = |view: &View| {
+            let Occupied { referenced, held, .. } = self.of_volume(*view);
+            referenced + held
+        };
+        views.map(held).sum()
+    }
+
     fn of(&self, state: &State) -> Option<Occupied> {
         let Some(sees) = state.sees else {
             let own = self.of_volume(state.view);
@@ -260,9 +271,8 @@ impl Used {
         self.changes.fetch_add(u64::from(state.sees.is_some()), Ordering::AcqRel);
     }
 
-    /// Tells all of what a shard counted.
-    pub async fn publish(&self, shard: u16, mut counts: Counts) {
-        counts.sum_up();
+    /// Tells all of what a shard counted, which was [summed up](Counts::sum_up).
+    pub async fn publish(&self, shard: u16, counts: Counts) {
         self.inside.lock().counts[usize::from(shard)] = Some(counts);
         self.each(|inside, _, state| inside.tell(state)).await;
     }

@@ -15,6 +15,7 @@ use crate::address::{BLOCK, Key};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::limits::CLONES_DEEP_MAX;
+use crate::pool::QuotaStatus;
 use crate::reading::Begun;
 use crate::shard::{CopyRange, Outcome};
 use crate::shard_handle::ShardHandle;
@@ -108,6 +109,12 @@ impl Volume {
     #[must_use]
     pub fn inherited(&self) -> Option<u64> {
         self.state.inherited()
+    }
+
+    /// Its [quota](crate::Pool::set_quota), if it has one.
+    #[must_use]
+    pub fn quota(&self) -> Option<QuotaStatus> {
+        self.common.upgrade()?.quotas.status(self.state.view)
     }
 
     /// Whether nothing can begin with what it has any more: it is the clone of too many, one behind another, and a rollback

@@ -107,6 +107,7 @@ impl OpenPool {
             name: name.to_string(),
             id,
             bytes,
+            quota: None,
         };
         let made = self.call(|pool| async move { pool.clone_volume(spec).await });
         let volume = made.map_err(|error| match error.kind {

@@ -140,7 +140,7 @@ impl OpenPool {
     /// `Conflict` for a name that is taken, `Invalid` for a size that cannot be, `Failed`.
     pub fn create_volume(&self, name: &Name, bytes: u64, block_size: u32) -> Result<()> {
         let id = *Uuid::new_v4().as_bytes();
-        let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size };
+        let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size, quota: None };
         let volume = self.call(|pool| async move { pool.create_volume(spec).await })?;
         self.held().lock().insert(name.clone(), Held { volume, snapshots: Vec::new() });
         Ok(())

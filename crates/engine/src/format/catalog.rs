@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::{Bad, check_name};
 use crate::address::{BLOCK, Version, View};
-use crate::limits::VOLUME_BYTES_MAX;
+use crate::limits::{QUOTA_MAX, QUOTA_UNIT, VOLUME_BYTES_MAX};
 
 pub use area::{CatalogArea, EDIT_PAGES_MAX};
 pub use page::{Loader, PAGE, Page, Part, RECORDS, base_pages};
@@ -83,6 +83,8 @@ pub struct Object {
     pub detaching: bool,
     /// The epoch in which a clone had all that it inherits as its own: its parent is there for what is older.
     pub detached: Option<u64>,
+    /// Bytes that a volume and its snapshots may hold together, a multiple of [`QUOTA_UNIT`]; 0 for no bound.
+    pub quota: u64,
     /// When it was made, in seconds since 1970; 0 where nobody said so.
     pub created: u64,
 }
@@ -108,6 +110,7 @@ impl Object {
             epoch: 0,
             detaching: false,
             detached: None,
+            quota: 0,
             created: 0,
         }
     }
@@ -182,6 +185,10 @@ impl Object {
             || self.detached.is_some_and(|detached| detached > self.epoch || !is_clone)
         {
             return Err(Bad::Field("detached"));
+        }
+        let may_have_quota = self.is_volume() && self.quota <= QUOTA_MAX;
+        if self.quota != 0 && !may_have_quota || !self.quota.is_multiple_of(QUOTA_UNIT) {
+            return Err(Bad::Field("quota"));
         }
         let was_other = self.first_view != self.view;
         let can_be = self.is_volume() || !was_other;

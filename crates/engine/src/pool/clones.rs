@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Pool;
 use super::groups::{GroupSpec, new_group};
+use super::quotas::check_quota;
 use super::snapshots::find_snapshot;
 use super::volumes::{check_new_name, check_size, find, invalid, new_views};
 use crate::address::View;
@@ -28,6 +29,8 @@ pub struct CloneSpec {
     pub id: [u8; 16],
     /// Size in bytes, a multiple of 4096, at least the snapshot's; that one's if not given.
     pub bytes: Option<u64>,
+    /// As a [volume's](crate::VolumeSpec::quota): what it began with does not count.
+    pub quota: Option<u64>,
 }
 
 /// A clone, and where it comes from.
@@ -41,6 +44,7 @@ impl CloneSpec {
         let volume = find(catalog, &self.volume)?;
         let bytes = self.bytes.unwrap_or(snapshot.bytes);
         check_size(bytes)?;
+        self.quota.map_or(Ok(()), check_quota)?;
         if bytes < snapshot.bytes {
             return Err(invalid(format!(
                 "a clone is as large as its snapshot or larger: not {bytes} bytes, {} at least",
@@ -54,6 +58,7 @@ impl CloneSpec {
             parent_epoch: snapshot.parent_epoch,
             placement: volume.placement,
             group,
+            quota: self.quota.unwrap_or(0),
             ..Object::volume(view, &self.name, self.id, bytes, snapshot.block_size)
         };
         let origin = Origin { volume: volume.id, snapshot: Some(snapshot.id) };
@@ -157,7 +162,9 @@ impl Pool {
         }
         for (clone, origin) in made {
             let lineage = Lineage { origin: Some(origin), former: Vec::new() };
-            self.adopt_volume(&clone, lineage).set_occupied(Occupied::default());
+            let state = self.adopt_volume(&clone, lineage);
+            state.set_occupied(Occupied::default());
+            self.note_empty(&state);
         }
         common.used.note_change();
         self.count_snapshots();

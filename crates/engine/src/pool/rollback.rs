@@ -53,6 +53,7 @@ impl RollbackSpec {
             placement: before.placement,
             first_view: before.first_view,
             group: before.group,
+            quota: before.quota,
             created: before.created,
             ..Object::volume(
                 View::new(next),
@@ -69,7 +70,7 @@ impl RollbackSpec {
             let taken = snapshot_to_take(catalog, &spec, next.checked_add(1))?;
             (before, kept) = (taken.0, Some(taken.1));
         }
-        (before.deleted, before.detaching) = (true, false);
+        (before.deleted, before.detaching, before.quota) = (true, false, 0);
         Ok(Made { before, after, kept })
     }
 }
@@ -179,6 +180,7 @@ impl Pool {
             let mut former: Vec<View> = old.lineage.former.clone();
             former.push(before.view);
             common.used.remove(old);
+            common.quotas.remove(old.view);
             let lineage = Lineage { former, ..old.lineage.clone() };
             self.adopt_volume(after, lineage).set_occupied(Occupied::default());
             if let Some((_, taken)) = kept {

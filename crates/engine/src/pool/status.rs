@@ -109,6 +109,16 @@ pub struct VolumeStatus {
     pub used: Option<u64>,
     /// Bytes looked through while it is [detached](Pool::detach_volume).
     pub detaching: Option<u64>,
+    pub quota: Option<QuotaStatus>,
+}
+
+/// The quota of a volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaStatus {
+    pub bytes: u64,
+    /// What the volume and its snapshots hold at most: what was written since the last count is taken for new. `None`
+    /// before the first since the pool was opened.
+    pub used: Option<u64>,
 }
 
 /// What the space of a pool adds up to.
@@ -283,6 +293,7 @@ impl Pool {
             block_size: state.block_size,
             used: state.used(),
             detaching: state.detaching(),
+            quota: self.0.common.quotas.status(state.view),
         });
         each.collect()
     }

@@ -34,6 +34,7 @@ mod log_moves;
 mod lost;
 mod lost_log;
 mod old_copies;
+mod quotas;
 mod rebuild;
 mod rejoin;
 mod rejoin_power;
@@ -83,7 +84,7 @@ fn spec(drives: &[Arc<Drive>], log: LogSpec) -> PoolSpec {
 }
 
 fn volume(name: &str, bytes: u64) -> VolumeSpec {
-    VolumeSpec { name: name.into(), id: [1; 16], bytes, block_size: 4096 }
+    VolumeSpec { name: name.into(), id: [1; 16], bytes, block_size: 4096, quota: None }
 }
 
 /// A block that tells what it is.

@@ -9,6 +9,7 @@ use reactor::sync::Held;
 
 use super::Pool;
 use super::lineage::{Lineages, removal};
+use super::quotas::check_quota;
 use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
@@ -29,6 +30,8 @@ pub struct VolumeSpec {
     pub bytes: u64,
     /// The logical block hosts see: 512 or 4096 bytes.
     pub block_size: u32,
+    /// What it and its snapshots may hold together, in bytes: a [quota](crate::Pool::set_quota), or none.
+    pub quota: Option<u64>,
 }
 
 pub(super) fn invalid(what: impl Into<String>) -> Error {
@@ -188,6 +191,7 @@ impl Pool {
         let of = |catalog: &Catalog| State::of(volume, lineage, catalog);
         let state = Arc::new(common.superblock.catalog(of));
         common.used.add(Arc::clone(&state));
+        self.adopt_quota(volume, &state);
         self.0.volumes.borrow_mut().insert(volume.name.to_string(), Arc::clone(&state));
         if volume.detaching {
             self.go_on_detaching(volume.view);
@@ -220,6 +224,7 @@ impl Pool {
     /// `Failed` when too many drives failed.
     pub async fn create_volume(&self, spec: VolumeSpec) -> Result<Volume> {
         check_size(spec.bytes)?;
+        spec.quota.map_or(Ok(()), check_quota)?;
         if !matches!(spec.block_size, 512 | 4096) {
             return Err(invalid("a volume's block has 512 or 4096 bytes"));
         }
@@ -228,13 +233,16 @@ impl Pool {
         let add = |catalog: &Catalog| {
             check_new_name(catalog, &spec.name)?;
             let view = new_view(catalog, most)?;
-            let VolumeSpec { name, id, bytes, block_size } = &spec;
+            let VolumeSpec { name, id, bytes, block_size, quota } = &spec;
             let volume = Object::volume(view, name, *id, *bytes, *block_size);
+            let volume = Object { quota: quota.unwrap_or(0), ..volume };
             let records = vec![Record::Put(volume.clone())];
             Ok((Edit { next_view: view.get() + 1, records }, volume))
         };
         let volume = self.0.common.superblock.change_catalog(add).await?;
-        self.adopt_volume(&volume, Lineage::default()).set_occupied(Occupied::default());
+        let state = self.adopt_volume(&volume, Lineage::default());
+        state.set_occupied(Occupied::default());
+        self.note_empty(&state);
         self.volume(&spec.name)
     }
 
@@ -250,6 +258,7 @@ impl Pool {
                 deleted: true,
                 detaching: false,
                 group: None,
+                quota: 0,
                 ..find(catalog, name)?.clone()
             };
             let snapshots = catalog.snapshots_of(volume.view).count();
@@ -264,6 +273,7 @@ impl Pool {
         if let Some(state) = self.0.volumes.borrow_mut().remove(name) {
             state.close();
             self.0.common.used.remove(&state);
+            self.0.common.quotas.remove(view);
             // Others may have that as well: then nothing is found.
             let inherited = state.inherited().unwrap_or(0);
             self.0.common.snapshots.note_freed(Self::end_of(inherited));

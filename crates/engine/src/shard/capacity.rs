@@ -11,6 +11,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::base::Base;
+use super::ledgers::Charge;
 
 /// Capacity of a shard, as far as writers are concerned. In blocks of data.
 pub struct Capacity {
@@ -37,6 +38,8 @@ pub struct Capacity {
 pub struct Promise {
     capacity: Rc<Capacity>,
     blocks: u64,
+    /// What the volume's quota was charged for them.
+    charge: Charge,
 }
 
 impl Promise {
@@ -46,6 +49,17 @@ impl Promise {
         assert!(blocks <= self.blocks && self.blocks <= promised, "what is kept was promised");
         self.blocks -= blocks;
         self.capacity.promised.set(promised - blocks);
+        if blocks > 0 {
+            self.charge.keep();
+        }
+    }
+
+    /// As it is, with what the volume's quota was charged for it.
+    #[must_use]
+    pub fn charged(self, charge: Charge) -> Self {
+        let mut promise = self;
+        promise.charge = charge;
+        promise
     }
 
     /// Blocks that were not appended yet.
@@ -62,7 +76,9 @@ impl fmt::Debug for Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        self.kept(self.blocks);
+        let promised = self.capacity.promised.get();
+        assert!(self.blocks <= promised, "what is let go of was promised");
+        self.capacity.promised.set(promised - self.blocks);
     }
 }
 
@@ -192,7 +208,7 @@ impl Capacity {
         (takes && self.may_hold(wanted, beyond)).then(|| {
             self.promised.set(self.promised.get() + blocks);
             self.let_in.set(self.let_in.get() + 1);
-            Promise { capacity: Rc::clone(self), blocks }
+            Promise { capacity: Rc::clone(self), blocks, charge: Charge::default() }
         })
     }
 

@@ -8,6 +8,7 @@
 //! there.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,19 +18,24 @@ use super::base::Base;
 use super::capacity::Capacity;
 use super::carry::Carrying;
 use super::events::Event;
+use super::ledgers::Ledgers;
 use crate::address::{Key, View};
 use crate::canary::{self, Canary};
 use crate::error::{Kind, Result};
 use crate::limits::{
     COUNT_KEYS, COUNT_PAGES, COUNT_PAUSE, COUNT_PAUSE_FACTOR, COUNT_PAUSE_MAX, LEFT_ALONE,
 };
-use crate::used::Counts;
+use crate::used::{Counts, Seen};
+
+/// Counts of a volume in turn, of which the log was always changed in the midst of its listing.
+const COUNTS_AT_ONCE: u32 = 8;
 
 /// Counts what volumes use.
 pub struct Counting {
     base: Rc<Base>,
     capacity: Rc<Capacity>,
     carry: Rc<Carrying>,
+    quotas: Rc<Ledgers>,
     /// What the last count knew; nothing before the first one.
     as_of: Cell<AsOf>,
     /// Counts that did not come to their end.
@@ -65,9 +71,14 @@ fn pause_after(took: Duration) -> Duration {
 
 impl Counting {
     #[must_use]
-    pub fn new(base: Rc<Base>, capacity: Rc<Capacity>, carry: Rc<Carrying>) -> Self {
+    pub fn new(
+        base: Rc<Base>,
+        capacity: Rc<Capacity>,
+        carry: Rc<Carrying>,
+        quotas: Rc<Ledgers>,
+    ) -> Self {
         let (as_of, failed, idle) = (Cell::default(), Cell::new(0), Cell::new(false));
-        Self { base, capacity, carry, as_of, failed, idle }
+        Self { base, capacity, carry, quotas, as_of, failed, idle }
     }
 
     fn now(&self) -> AsOf {
@@ -98,13 +109,16 @@ impl Counting {
             if ends() || !self.rests(pause).await {
                 return;
             }
-            let as_of = self.now();
+            let (as_of, marks) = (self.now(), self.quotas.marks());
             match self.count_views().await {
                 Ok(Some(Counted { counts, is_whole, has_older, took })) => {
                     // Who gave that back was not remembered over the opening.
                     if is_first && is_whole && has_older {
                         is_first = false;
                         self.capacity.note_freed(self.base.held().saturating_sub(counts.total()));
+                    }
+                    if is_whole && has_older {
+                        Ledgers::note_counts(&marks, &counts);
                     }
                     self.base.common.used.publish(self.base.writer.shard(), counts).await;
                     // What snapshots hold is not known: it is tried again, however little changes.
@@ -134,11 +148,24 @@ impl Counting {
 
     /// Counts the blocks of all volumes once. `None` when the shard ends.
     async fn count_views(&self) -> Result<Option<Counted>> {
+        let all = Key::new(View::new(1), 0)..Key::new(View::SHARED, 0);
+        self.count(&[all], true).await
+    }
+
+    /// The versions that are seen of these views, by snapshots and by clones.
+    async fn seen(&self, ranges: &[Range<Key>]) -> Seen {
         let mut seen = self.base.common.used.seen().await;
         for (view, sees) in self.base.common.snapshots.of_clones() {
             let seen = seen.entry(view).or_default();
             seen.insert(seen.partition_point(|version| *version < sees), sees);
         }
+        seen.retain(|view, _| ranges.iter().any(|range| range.contains(&Key::new(*view, 0))));
+        seen
+    }
+
+    /// Counts what is in these ranges of whole views, in their order, at leisure or at once. `None` when the shard ends.
+    async fn count(&self, ranges: &[Range<Key>], at_leisure: bool) -> Result<Option<Counted>> {
+        let seen = self.seen(ranges).await;
         let carried = match seen.is_empty() {
             true => Ok(()),
             // From then on the log has nothing that these snapshots see.
@@ -151,38 +178,87 @@ impl Counting {
             Err(error) => return Err(error),
         };
         let has_older = seen.is_some();
-        let mut counts = Counts::new(seen);
-        let mut is_whole = true;
-        let (mut at, end) = (Key::new(View::new(1), 0), Key::new(View::SHARED, 0));
+        let (counts, took) = (Counts::new(seen), Duration::ZERO);
+        let mut counted = Counted { counts, is_whole: true, has_older, took };
+        for range in ranges {
+            if !self.count_range(range.clone(), at_leisure, &mut counted).await? {
+                return Ok(None);
+            }
+        }
+        counted.counts.sum_up();
+        Ok(Some(counted))
+    }
+
+    /// Counts what is in a range. False when the shard ends.
+    async fn count_range(
+        &self,
+        range: Range<Key>,
+        at_leisure: bool,
+        counted: &mut Counted,
+    ) -> Result<bool> {
+        let Range { start: mut at, end } = range;
         let mut begun = now_exact();
         while at < end {
             let mut newest = self.base.log.newest(at..end, COUNT_KEYS).await;
             if canary::has(Canary::CountsWithoutLog) {
                 newest.spans.clear();
             }
-            is_whole &= newest.is_whole;
+            counted.is_whole &= newest.is_whole;
             while at < newest.until {
                 at = {
                     // The map's pages stay where they are while they are looked at.
                     let _reading = self.base.grace.enter();
                     let (range, stop) = (at..newest.until, || self.base.has_ended());
-                    let (map, found) = (&self.base.map, &mut counts);
+                    let (map, found) = (&self.base.map, &mut counted.counts);
                     map.count(range, &newest.spans, COUNT_PAGES, stop, found).await?
                 };
-                let took = Duration::from_nanos(now_exact() - begun);
+                counted.took = Duration::from_nanos(now_exact() - begun);
                 if self.base.has_ended() {
-                    return Ok(None);
+                    return Ok(false);
                 }
                 if at == end {
-                    return Ok(Some(Counted { counts, is_whole, has_older, took }));
+                    return Ok(true);
                 }
-                if !self.rests(pause_after(took)).await {
-                    return Ok(None);
+                if !at_leisure {
+                    reactor::yield_now().await;
+                } else if !self.rests(pause_after(counted.took)).await {
+                    return Ok(false);
                 }
                 begun = now_exact();
             }
         }
-        Ok(Some(Counted { counts, is_whole, has_older, took: Duration::ZERO }))
+        Ok(true)
+    }
+
+    /// Counts volumes that have a quota whenever their writers ask for it, until the shard ends.
+    pub async fn answer(self: Rc<Self>) {
+        let (quotas, shard) = (&self.base.common.quotas, self.base.writer.shard());
+        while let Some((number, view)) = quotas.next(shard).await {
+            let is_counted = self.count_volume(view).await;
+            quotas.answer(shard, number, is_counted);
+        }
+    }
+
+    /// Counts one volume with a quota at once. Tells whether it could.
+    async fn count_volume(&self, view: View) -> bool {
+        for _ in 0..COUNTS_AT_ONCE {
+            let Some(ledger) = self.quotas.of(view) else { return false };
+            let mark = ledger.mark();
+            let state = &ledger.quota.state;
+            let mut views: Vec<View> = state.lineage.former.clone();
+            views.push(view);
+            let whole = |view: View| Key::new(view, 0)..Key::new(View::new(view.get() + 1), 0);
+            let ranges: Vec<_> = views.into_iter().map(whole).collect();
+            match self.count(&ranges, false).await {
+                Ok(Some(Counted { counts, is_whole: true, has_older: true, .. })) => {
+                    ledger.note_counted(counts.held_by(state), mark);
+                    return true;
+                }
+                Ok(Some(Counted { is_whole: false, .. })) => {}
+                Ok(_) | Err(_) => return false,
+            }
+        }
+        false
     }
 
     /// Waits until all that is in the log now is counted; tells whether it was: a count may not come to its end.

@@ -22,6 +22,7 @@ use super::capacity::Capacity;
 use super::carry::Carrying;
 use super::count::Counting;
 use super::destage::Destage;
+use super::ledgers::Ledgers;
 use super::search::SpaceSearch;
 use crate::partial::Locks;
 pub use changes::{Change, Compared, Looked};
@@ -37,6 +38,7 @@ pub struct Front {
     search: Rc<SpaceSearch>,
     destage: Rc<Destage>,
     counting: Rc<Counting>,
+    quotas: Rc<Ledgers>,
     /// Changes of volumes under way: whoever takes a volume, or a part of it, away waits for them.
     writing: GracePeriod,
     /// Reads of clones that may have to ask ancestors: whoever cuts a clone loose waits for them.
@@ -60,6 +62,7 @@ impl Front {
         search: Rc<SpaceSearch>,
         destage: Rc<Destage>,
         counting: Rc<Counting>,
+        quotas: Rc<Ledgers>,
         carry: Rc<Carrying>,
     ) -> Self {
         Self {
@@ -68,6 +71,7 @@ impl Front {
             search,
             destage,
             counting,
+            quotas,
             writing: GracePeriod::default(),
             inheriting: GracePeriod::default(),
             partial: Locks::default(),

@@ -79,7 +79,7 @@ impl Array {
         let volume = self.volume_of(of).ok_or(Refusal::NotFound)?;
         let bytes = size * u64::from(told(self.pool.volume(&volume))?.block_size());
         let (snapshot, name) = (of.to_owned(), name.to_owned());
-        let spec = CloneSpec { volume, snapshot, name, id, bytes: Some(bytes) };
+        let spec = CloneSpec { volume, snapshot, name, id, bytes: Some(bytes), quota: None };
         told(self.pool.clone_volume(spec).await).map(drop)
     }
 
@@ -111,7 +111,7 @@ impl Array {
         Prng::new(random()).fill(&mut id);
         let bytes = size * u64_of(unit);
         let block_size = stdx::num::u32_of(unit);
-        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size };
+        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size, quota: None };
         told(self.pool.create_volume(spec).await).map(|_| ())
     }
 

@@ -401,8 +401,13 @@ async fn add_volume(target: &Target) -> engine::Pool {
         created: 0,
     };
     let pool = engine::Pool::create(spec, &[]).await.unwrap();
-    let spec =
-        engine::VolumeSpec { name: "v".into(), id: [1; 16], bytes: 4 << 20, block_size: 4096 };
+    let spec = engine::VolumeSpec {
+        name: "v".into(),
+        id: [1; 16],
+        bytes: 4 << 20,
+        block_size: 4096,
+        quota: None,
+    };
     let volume = pool.create_volume(spec).await.unwrap();
     for at in 0..1024_u64 {
         volume.write(at * 4096, &numbered(at)).await.unwrap();

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use stdx::num::{u32_of, usize32};
+use stdx::num::{u32_of, usize32, usize64};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Catalog, Edit, Kind, Object, Record};
 use crate::address::{BLOCK, View};
 use crate::format::{Bad, VERSION, check, name_from_bytes, name_to_bytes, seal};
-use crate::limits::NAME_MAX;
+use crate::limits::{NAME_MAX, QUOTA_UNIT};
 
 const MAGIC: [u8; 8] = *b"FLASHCAT";
 
@@ -87,7 +87,8 @@ struct Raw {
     placement: U32,
     first_view: U32,
     detached: U64,
-    reserved: [u8; 8],
+    quota: U32,
+    reserved: [u8; 4],
     name: [u8; NAME_MAX],
 }
 const _: () = assert!(size_of::<Raw>() == 160);
@@ -105,6 +106,8 @@ const ROLLED_BACK: u16 = 2;
 const DETACHING: u16 = 4;
 /// It has that since an epoch, which is named.
 const DETACHED: u16 = 8;
+/// It has a quota.
+const QUOTA: u16 = 16;
 
 impl Kind {
     const fn to_byte(self) -> u8 {
@@ -136,7 +139,8 @@ const fn flags(object: &Object) -> u16 {
     let rolled_back = if object.first_view.get() == object.view.get() { 0 } else { ROLLED_BACK };
     let detaching = if object.detaching { DETACHING } else { 0 };
     let detached = if object.detached.is_some() { DETACHED } else { 0 };
-    deleted | rolled_back | detaching | detached
+    let quota = if object.quota == 0 { 0 } else { QUOTA };
+    deleted | rolled_back | detaching | detached | quota
 }
 
 fn view(number: U32) -> Option<View> {
@@ -171,7 +175,8 @@ impl Raw {
             placement: object.placement.into(),
             first_view: number(Some(object.first_view).filter(|first| *first != object.view)),
             detached: object.detached.unwrap_or(0).into(),
-            reserved: [0; 8],
+            quota: u32_of(usize64(object.quota / QUOTA_UNIT)).into(),
+            reserved: [0; 4],
             name: name_to_bytes(&object.name),
         }
     }
@@ -182,7 +187,7 @@ impl Raw {
             return Ok(Record::Remove(number));
         }
         let flags = self.flags.get();
-        if flags & !(DELETED | ROLLED_BACK | DETACHING | DETACHED) != 0 {
+        if flags & !(DELETED | ROLLED_BACK | DETACHING | DETACHED | QUOTA) != 0 {
             return Err(Bad::Field("flags of an object"));
         }
         let first_view =
@@ -205,6 +210,7 @@ impl Raw {
             epoch: self.epoch.get(),
             detaching: flags & DETACHING != 0,
             detached: (flags & DETACHED != 0).then(|| self.detached.get()),
+            quota: if flags & QUOTA == 0 { 0 } else { u64::from(self.quota.get()) * QUOTA_UNIT },
             created: self.created.get(),
         };
         object.check()?;

@@ -14,6 +14,7 @@ pub(super) fn clone_of(volume: &str, snapshot: &str, name: &str) -> CloneSpec {
         name: name.into(),
         id: [name.as_bytes()[0]; 16],
         bytes: None,
+        quota: None,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::dump::{Given, Severity, Spec, dump};
 
 const B: u64 = BLOCK as u64;
 
-fn named(volume: &str, name: &str) -> SnapshotSpec {
+pub(super) fn named(volume: &str, name: &str) -> SnapshotSpec {
     SnapshotSpec { volume: volume.into(), name: name.into(), id: [9; 16], created: 1_700_000_000 }
 }
 

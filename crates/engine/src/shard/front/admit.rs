@@ -1,16 +1,48 @@
 //! Letting writers in: at once where the shard has capacity, or once a search has found some.
 
-use stdx::num::{u32_of, usize64};
+use stdx::num::{u32_of, usize32, usize64};
 
 use super::Front;
-use crate::address::{Key, View};
+use crate::address::{Key, Location, Version, View};
 use crate::error::{Error, Kind, Result};
 use crate::log::Found;
 use crate::map::{Contents, Extent, Extents};
 use crate::shard::capacity::Promise;
+use crate::shard::ledgers::Charge;
+use crate::volume::state::BLOCK_BYTES;
 
 /// Searches for space that a writer waits for at most because hosts give something back meanwhile: that may be nothing.
 const SEARCHES_FOR_HOLES: u32 = 4;
+
+/// Blocks that have contents.
+#[derive(Default)]
+struct Replaced {
+    all: u64,
+    /// Those whose contents nobody else has.
+    alone: u64,
+}
+
+/// Where each block of an extent lies, if it has contents.
+fn places(extent: Extent<'_>) -> impl Iterator<Item = Option<Location>> {
+    let location = match extent.contents {
+        Contents::Stored { location, .. } => Some(location),
+        Contents::Hole | Contents::Lost | Contents::Absent => None,
+    };
+    (0..extent.count).map(move |n| location.map(|location| location.offset(n)))
+}
+
+impl Replaced {
+    fn add_extent(&mut self, extent: &Extent<'_>) {
+        if let Contents::Stored { location, .. } = extent.contents {
+            self.add(u64::from(extent.count), location.name().is_none());
+        }
+    }
+
+    const fn add(&mut self, blocks: u64, alone: bool) {
+        self.all += blocks;
+        self.alone += if alone { blocks } else { 0 };
+    }
+}
 
 impl Front {
     /// Lets in a writer of so many blocks from `key` on. Whoever replaces what is there may use the
@@ -33,15 +65,17 @@ impl Front {
     #[inline]
     pub(super) fn try_admit(&self, key: Key, blocks: u64) -> Result<Option<Promise>> {
         self.base.writer.check()?;
+        let Some(charge) = self.quotas.try_charge(key.view, blocks) else { return Ok(None) };
         match self.capacity.promise(blocks) {
-            Some(promise) => Ok(Some(promise)),
+            Some(promise) => Ok(Some(promise.charged(charge))),
             None => {
                 self.check_refused()?;
                 // What it has of its own: what a clone inherits stays where it is.
                 let plan = self.resolve(key, None, u32_of(usize64(blocks)));
                 let replaces = plan.is_own() == Some(true) && !self.is_kept(key.view);
                 self.keep_plan(plan);
-                Ok(if replaces { self.let_in_to_replace(blocks) } else { None })
+                let promise = if replaces { self.let_in_to_replace(blocks) } else { None };
+                Ok(promise.map(|promise| promise.charged(charge)))
             }
         }
     }
@@ -55,7 +89,69 @@ impl Front {
         Box::pin(self.admit_after_search(key, blocks)).await
     }
 
+    /// Lets in a writer of references from `key` on, which take no space.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub(super) async fn admit_references(
+        &self,
+        key: Key,
+        blocks: u64,
+    ) -> Result<(Promise, Charge)> {
+        let charge = match self.quotas.try_charge(key.view, blocks) {
+            Some(charge) => charge,
+            None => Box::pin(self.charge(key, blocks)).await?,
+        };
+        Ok((self.admit(key, 0).await?, charge))
+    }
+
     async fn admit_after_search(&self, key: Key, blocks: u64) -> Result<Promise> {
+        let charge = self.charge(key, blocks).await?;
+        let promise = match self.capacity.promise(blocks) {
+            Some(promise) => promise,
+            None => self.search_for(key, blocks).await?,
+        };
+        Ok(promise.charged(charge))
+    }
+
+    /// Lets in a writer of so many blocks as far as the volume's quota is concerned: what it replaces, and no snapshot
+    /// sees, is no more than there was.
+    ///
+    /// # Errors
+    /// `Full` when there is no room for the others, and those of looking blocks up.
+    async fn charge(&self, key: Key, blocks: u64) -> Result<Charge> {
+        if let Some(charge) = self.quotas.try_charge(key.view, blocks) {
+            return Ok(charge);
+        }
+        let Some(ledger) = self.quotas.of(key.view) else { return Ok(Charge::default()) };
+        let quota = &ledger.quota;
+        let new = blocks - self.replaced(key, blocks).await?.all;
+        let (quotas, used) = (&self.base.common.quotas, &self.base.common.used);
+        let mut recounts = SEARCHES_FOR_HOLES;
+        loop {
+            if new == 0 || quota.has_room(new) {
+                return Ok(ledger.charge(new));
+            }
+            let stamp = quota.stamp(used.changes());
+            if recounts == 0 || quota.is_full(stamp) {
+                let name = quota.state.name.lock().clone();
+                let bytes = quota.limit() * BLOCK_BYTES;
+                let what =
+                    format!("volume {name} and its snapshots hold their quota of {bytes} bytes");
+                return Err(Error::new(Kind::Full, what));
+            }
+            recounts -= 1;
+            // What cannot be counted is in need of more than a quota: its hosts go on.
+            if !quotas.recount(key.view).await {
+                return Ok(ledger.charge(new));
+            }
+            if quota.held().is_some_and(|held| held + new > quota.limit()) {
+                quota.note_full(stamp);
+            }
+        }
+    }
+
+    async fn search_for(&self, key: Key, blocks: u64) -> Result<Promise> {
         let replaces = self.replaces(key, blocks).await?;
         if replaces && let Some(promise) = self.let_in_to_replace(blocks) {
             return Ok(promise);
@@ -96,10 +192,22 @@ impl Front {
         self.base.common.snapshots.has(view)
     }
 
-    /// Whether each of these blocks has contents that nobody else has.
+    /// Whether each of these blocks has contents that nobody else has, and no snapshot sees.
     async fn replaces(&self, key: Key, blocks: u64) -> Result<bool> {
-        if self.is_kept(key.view) {
-            return Ok(false);
+        Ok(self.replaced(key, blocks).await?.alone == blocks)
+    }
+
+    /// How many of these blocks have contents that no snapshot sees.
+    async fn replaced(&self, key: Key, blocks: u64) -> Result<Replaced> {
+        let mut replaced = Replaced::default();
+        let sees = self.base.common.snapshots.last_seen(key.view);
+        if let Some(sees) = sees {
+            // From then on what the log has of the view is newer than what they see.
+            match self.carry.carry(key.view, sees).await {
+                Ok(()) => {}
+                Err(error) if error.kind == Kind::Busy => return Ok(replaced),
+                Err(error) => return Err(error),
+            }
         }
         let mut extents = Extents::default();
         let mut at = 0;
@@ -108,24 +216,46 @@ impl Front {
             let (found, run) = self.base.log.lookup(from, blocks - at);
             let run = run.min(blocks - at);
             match found {
-                Found::Data(_) => {}
-                Found::Hole | Found::Lost | Found::Refers { .. } => return Ok(false),
+                Found::Data(_) => replaced.add(run, true),
+                Found::Refers { .. } => replaced.add(run, false),
+                Found::Hole | Found::Lost => {}
                 Found::Nothing => {
                     let _reading = self.base.grace.enter();
                     let count = u32_of(usize64(run));
                     self.base.map.lookup(from.view, from.block, count, &mut extents).await?;
-                    let own = |extent: Extent<'_>| match extent.contents {
-                        Contents::Stored { location, .. } => location.name().is_none(),
-                        Contents::Hole | Contents::Lost | Contents::Absent => false,
-                    };
-                    if !extents.iter().all(own) {
-                        return Ok(false);
+                    match sees {
+                        None => extents.iter().for_each(|extent| replaced.add_extent(&extent)),
+                        Some(sees) => self.add_unseen(from, count, sees, &mut replaced).await?,
                     }
                 }
             }
             at += run;
         }
-        Ok(true)
+        Ok(replaced)
+    }
+
+    /// Adds those of some blocks, which the log says nothing of, that have other contents than the last snapshot sees.
+    async fn add_unseen(
+        &self,
+        from: Key,
+        count: u32,
+        sees: Version,
+        replaced: &mut Replaced,
+    ) -> Result<()> {
+        let (map, Key { view, block }) = (&self.base.map, from);
+        let (mut newest, mut seen) = (Extents::default(), Extents::default());
+        map.lookup_as_of(view, sees, block, count, &mut seen).await?;
+        // Both as of one instant: what is moved in between would be another place.
+        let known = map.lookup_known(view, block, count, &mut newest);
+        let known = known.min(map.lookup_known_as_of(view, sees, block, count, &mut seen));
+        let seen: Vec<_> = seen.iter().flat_map(places).take(usize32(known)).collect();
+        let newest = newest.iter().flat_map(places);
+        for (newest, seen) in newest.zip(seen) {
+            if let Some(location) = newest.filter(|_| newest != seen) {
+                replaced.add(1, location.name().is_none());
+            }
+        }
+        Ok(())
     }
 
     /// Leave for so many blocks that replace others.

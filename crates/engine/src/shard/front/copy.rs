@@ -192,13 +192,14 @@ impl Front {
 
     /// Has blocks from `target` on refer to what those from `source` on have, which is held.
     pub(super) async fn refer(&self, source: Key, target: Key, entries: &[Stored]) -> Result<()> {
-        let promise = self.admit(target, 0).await?;
+        let (promise, mut charge) = self.admit_references(target, u64_of(entries.len())).await?;
         for (n, entries) in (0..).step_by(RECORD_BLOCKS_MAX).zip(entries.chunks(RECORD_BLOCKS_MAX))
         {
             let n = u64_of(n);
             self.destage.look_at_log();
             let (source, key) = (source.forward(n), target.forward(n));
             self.appended(self.base.log.append(Append::Refer { key, source, entries }).await)?;
+            charge.keep();
         }
         drop(promise);
         Ok(())

@@ -233,6 +233,7 @@ impl Front {
         let hole = Append::Hole { key: Key::new(view, first), count: blocks };
         self.appended(self.base.log.append(hole).await)?;
         self.capacity.note_hole(blocks);
+        self.quotas.note_change(view);
         Ok(())
     }
 

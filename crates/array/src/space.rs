@@ -4,10 +4,13 @@
 //! is told as reached only after the pool was made to find out, and while it is told the pool is asked again
 //! now and then: nothing else makes an idle pool find out what was deleted.
 
+pub mod quotas;
+
 use api::v1::{Health, PoolSpace};
 use api::value::Name;
 use engine::WritesRefused;
 
+use self::quotas::Quotas;
 use crate::limits::FAULTS_WARNED;
 
 /// From which share of a pool's capacity on it is low on space, and when that is critical, in percent.
@@ -145,6 +148,8 @@ pub struct Watch {
     faults: Vec<Faults>,
     /// How often the labels of each were written anew, as it was told of.
     labels_rewritten: Vec<u64>,
+    /// What was told of its volumes' quotas.
+    pub quotas: Quotas,
 }
 
 impl Default for Watch {
@@ -162,6 +167,7 @@ impl Default for Watch {
             is_beyond: false,
             faults: Vec::new(),
             labels_rewritten: Vec::new(),
+            quotas: Quotas::default(),
         }
     }
 }

@@ -40,7 +40,10 @@ mod writing;
 pub use area::{read_label, rewrite_older_label};
 pub use drives::DriveState;
 pub use error::{Error, Kind, Result};
-pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, SHARDS_MAX, VOLUME_BYTES_MAX};
+pub use limits::{
+    DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, QUOTA_MAX, QUOTA_UNIT, SHARDS_MAX,
+    VOLUME_BYTES_MAX,
+};
 pub use pool::{
     Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GroupChange,
     GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec, LogStatus, OpenOptions,

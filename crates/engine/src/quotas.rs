@@ -42,6 +42,8 @@ pub struct Quota {
 pub struct Share {
     /// What it holds at most: what it counted last, and what was written since; [`UNKNOWN`] before it has counted.
     held: AtomicU64,
+    /// As of the last count; [`UNKNOWN`] before.
+    counted: AtomicU64,
     /// Grows with what may change what a count finds.
     changes: AtomicU64,
 }
@@ -75,7 +77,11 @@ struct Recount {
 
 impl Quota {
     fn new(state: Arc<State>, blocks: u64, shards: u16) -> Self {
-        let share = || Share { held: AtomicU64::new(UNKNOWN), changes: AtomicU64::new(0) };
+        let share = || Share {
+            held: AtomicU64::new(UNKNOWN),
+            counted: AtomicU64::new(UNKNOWN),
+            changes: AtomicU64::new(0),
+        };
         let shares = (0..shards).map(|_| share()).collect();
         Self { state, limit: AtomicU64::new(blocks), shares, full: Lock::new(None) }
     }
@@ -96,7 +102,13 @@ impl Quota {
         self.shares.iter().map(Share::held).sum()
     }
 
-    /// Whether so many blocks more are within it, whatever they replace, and how much is left then.
+    /// What they held when that was counted last.
+    #[must_use]
+    pub fn counted(&self) -> Option<u64> {
+        self.shares.iter().map(|share| known(&share.counted)).sum()
+    }
+
+    /// Whether so many blocks more are within it, whatever they replace.
     #[must_use]
     pub fn has_room(&self, blocks: u64) -> bool {
         self.held().is_some_and(|held| held.saturating_add(blocks) <= self.limit())
@@ -111,7 +123,10 @@ impl Quota {
 
     /// Nothing of it is there yet: it need not be counted.
     pub fn note_empty(&self) {
-        self.shares.iter().for_each(|share| share.set_held(0));
+        for share in &self.shares {
+            share.set_counted(0);
+            share.set_held(0);
+        }
     }
 
     /// What is so now, of what a recount depends on.
@@ -133,11 +148,19 @@ impl Quota {
     }
 }
 
+fn known(blocks: &AtomicU64) -> Option<u64> {
+    let blocks = blocks.load(Ordering::Relaxed);
+    (blocks != UNKNOWN).then_some(blocks)
+}
+
 impl Share {
     #[must_use]
     pub fn held(&self) -> Option<u64> {
-        let held = self.held.load(Ordering::Relaxed);
-        (held != UNKNOWN).then_some(held)
+        known(&self.held)
+    }
+
+    pub fn set_counted(&self, blocks: u64) {
+        self.counted.store(blocks, Ordering::Relaxed);
     }
 
     pub fn set_held(&self, blocks: u64) {
@@ -196,7 +219,7 @@ impl Quotas {
     pub fn status(&self, view: View) -> Option<QuotaStatus> {
         let quota = self.get(view)?;
         let bytes = quota.limit() * BLOCK_BYTES;
-        Some(QuotaStatus { bytes, used: quota.held().map(|blocks| blocks * BLOCK_BYTES) })
+        Some(QuotaStatus { bytes, used: quota.counted().map(|blocks| blocks * BLOCK_BYTES) })
     }
 
     /// All of them.

@@ -338,15 +338,15 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
 /// `flashloom volume ...`
 pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
     let changed = match verb {
-        VolumeVerb::Create { of, size, block_size, how } => {
+        VolumeVerb::Create { of, size, block_size, quota, how } => {
             let name = of.volume.volume.clone();
-            let new = NewVolume { name, size: Some(size), block_size, from: None };
+            let new = NewVolume { name, size: Some(size), block_size, from: None, quota };
             let Some(made) = made(global, &of.volume, &new, &how)? else { return Ok(()) };
             made
         }
-        VolumeVerb::Clone { from, volume, size, how } => {
+        VolumeVerb::Clone { from, volume, size, quota, how } => {
             let name = volume.volume.clone();
-            let new = NewVolume { name, size, block_size: None, from: Some(from) };
+            let new = NewVolume { name, size, block_size: None, from: Some(from), quota };
             let Some(made) = made(global, &volume, &new, &how)? else { return Ok(()) };
             made
         }
@@ -365,12 +365,18 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
         }
         VolumeVerb::Show { of } => ask(global, async |client| client.volume(&of.volume).await)?,
         VolumeVerb::Resize { of, size, sure, how } => {
-            let change = VolumeChange { size: Some(size), name: None };
+            let change = VolumeChange { size: Some(size), ..VolumeChange::default() };
             let dry_run = async |client: Client| {
                 client.change_volume(&of.volume, &change, Consent::DRY_RUN).await.map(lost)
             };
             let Some(consent) = meant(global, &sure, dry_run)? else { return Ok(()) };
             let changed = changed(global, of.volume, &change, consent, &how)?;
+            let Some(changed) = changed else { return Ok(()) };
+            changed
+        }
+        VolumeVerb::Quota { of, quota, how } => {
+            let change = VolumeChange { quota: Some(quota), ..VolumeChange::default() };
+            let changed = changed(global, of.volume, &change, Consent::NONE, &how)?;
             let Some(changed) = changed else { return Ok(()) };
             changed
         }
@@ -440,6 +446,7 @@ fn volume_table(all: &[Volume]) -> Table {
             "size",
             "used",
             "inherited",
+            "quota",
             "block",
             "snapshots",
             "origin",
@@ -448,7 +455,7 @@ fn volume_table(all: &[Volume]) -> Table {
             "nsid",
             "uuid",
         ],
-        &[2, 3, 4, 5, 6, 10],
+        &[2, 3, 4, 5, 6, 7, 11],
     );
     for volume in all {
         let mapping = volume.mapping.as_ref();
@@ -458,6 +465,7 @@ fn volume_table(all: &[Volume]) -> Table {
             volume.size.to_string(),
             or_dash(volume.used),
             or_dash(volume.inherited.filter(|inherited| inherited.bytes() > 0)),
+            or_dash(volume.quota),
             volume.block_size.to_string(),
             or_dash(volume.snapshots),
             or_dash(volume.origin.as_ref()),

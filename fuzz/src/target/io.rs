@@ -195,6 +195,7 @@ impl World {
             id: [id; 16],
             bytes: blocks * u64::from(LARGE),
             block_size: LARGE,
+            quota: None,
         };
         let volume = pool.create_volume(spec("v", 1, BLOCKS + BEHIND)).await.expect("a volume");
         let other = pool.create_volume(spec("w", 2, BEHIND)).await.expect("a volume");

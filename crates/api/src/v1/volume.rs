@@ -32,6 +32,12 @@ pub struct Volume {
     /// deleted, if no clone needs it. Left out until it is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by_snapshots: Option<Size>,
+    /// What it and all its snapshots may hold together, in bytes, if that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Size>,
+    /// What of its quota they hold, as of the last count. Left out until it is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_used: Option<Size>,
     /// Logical block size in bytes.
     pub block_size: u32,
     /// How many snapshots it has. Left out while its pool is not open.
@@ -119,6 +125,10 @@ pub struct NewVolume {
     /// The snapshot, of the same pool, that it is to be a clone of: it begins with what that has, and copies nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<SnapshotPath>,
+    /// What it and all its snapshots may hold together, in bytes: a multiple of 1 MiB. What a clone began with does not
+    /// count. No bound when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Size>,
 }
 
 /// What to change of a volume.
@@ -131,6 +141,10 @@ pub struct VolumeChange {
     /// The new name. Hosts notice nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
+    /// What it and all its snapshots may hold together from now on, in bytes: a multiple of 1 MiB, not less than they hold
+    /// already; 0 for no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Size>,
 }
 
 /// What a volume is to be mapped as.

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use api::v1::{PoolSpace, Severity};
 use api::value::{Name, Nqn, Size};
-use engine::WritesRefused;
+use engine::{VolumeStatus, WritesRefused};
 use target::subsystem::Health;
 
 use super::Node;
 use super::owner::Owned;
 use crate::Result;
 use crate::pools::{condition, health_of, problem};
+use crate::space::quotas::Level;
 use crate::space::{Faults, Thresholds, Usage, Watch};
 
 impl Node {
@@ -33,6 +34,7 @@ impl Node {
             self.tell_problem(&name, words, is_beyond)?;
             self.tell_faults(&name, &status)?;
             self.tell_labels_anew(&name, &status)?;
+            self.tell_quotas(&name, status.volumes.clone())?;
             let (of, usage) = (name.clone(), Usage::of(&status));
             let settle = self.owner.ask(move |owned| {
                 let pools = owned.serving_mut()?.pools_mut();
@@ -99,6 +101,45 @@ impl Node {
                  `flashloom drive show {name}/{index}` tells more"
             );
             self.events.record(Severity::Warning, words);
+        }
+        Ok(())
+    }
+
+    /// Records it when a volume comes near its quota, or has room again.
+    fn tell_quotas(&self, name: &Name, volumes: Vec<VolumeStatus>) -> Result<()> {
+        if volumes.iter().all(|volume| volume.quota.is_none()) {
+            return Ok(());
+        }
+        let at = self.settings.space;
+        let told = self.watch(name, move |watch| {
+            let told = watch.quotas.look(&volumes, at).into_iter();
+            told.map(|(volume, quota, level, percent)| {
+                let holds = format!(
+                    "/{} and its snapshots hold {percent} % of its quota of {}",
+                    volume.name,
+                    Size::new(quota.bytes)
+                );
+                (volume.name.clone(), holds, level)
+            })
+            .collect::<Vec<_>>()
+        })?;
+        for (volume, holds, level) in told {
+            let (severity, more) = match level {
+                Level::Enough => (Severity::Info, ": enough is left again".to_owned()),
+                Level::Low => {
+                    let more = format!(" (warned of from {} %)", at.low);
+                    (Severity::Warning, more)
+                }
+                Level::Critical => {
+                    let more = format!(
+                        " (critical from {} %): writes of new contents beyond it fail with Capacity Exceeded; delete \
+                         snapshots, have hosts discard, or give it more: `flashloom volume quota {name}/{volume} SIZE`",
+                        at.critical
+                    );
+                    (Severity::Error, more)
+                }
+            };
+            self.events.record(severity, format!("volume {name}{holds}{more}"));
         }
         Ok(())
     }

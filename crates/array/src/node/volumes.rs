@@ -46,6 +46,8 @@ impl Node {
                 inherited: None,
                 detaching: None,
                 held_by_snapshots: None,
+                quota: None,
+                quota_used: None,
                 block_size: seen.block_size,
                 snapshots: None,
                 origin: None,
@@ -93,15 +95,15 @@ impl Node {
         let turn = self.turn(pool, task)?;
         task.commit(0, 1, "makes it")?;
         let open = self.open_pool_named(pool)?;
-        let size = new.size.map(Size::bytes);
+        let (size, quota) = (new.size.map(Size::bytes), new.quota.map(Size::bytes));
         let made = match &new.from {
             Some(SnapshotPath { volume, snapshot }) => {
                 let from = (&volume.volume, snapshot);
-                open.clone_volume(&new.name, from, size, new.block_size)
+                open.clone_volume(&new.name, from, size, new.block_size, quota)
             }
             None => {
                 let block_size = new.block_size.unwrap_or(desired::BLOCK_SIZE);
-                open.create_volume(&new.name, size.unwrap_or(0), block_size)
+                open.create_volume(&new.name, size.unwrap_or(0), block_size, quota)
             }
         };
         made.map_err(|error| match error.kind {
@@ -180,26 +182,43 @@ impl Node {
         if let Some(size) = change.size {
             check_volume_size(size)?;
         }
+        change.quota.filter(|quota| quota.bytes() > 0).map_or(Ok(()), check_quota)?;
         let _turn = self.turn(&path.pool, task)?;
         if let Some(size) = change.size {
-            task.commit(0, 2, "resizes it")?;
+            task.commit(0, 3, "resizes it")?;
             check_meant(&self.losses_of_change(&path, change)?, consent.force)?;
             self.resize_volume(&path, size.bytes())?;
             self.events.record(Severity::Info, format!("volume {path} resized to {size}"));
         }
+        if let Some(quota) = change.quota {
+            task.commit(1, 3, "changes its quota")?;
+            self.set_quota(&path, quota).map_err(|error| {
+                let resized = change.size.map(|size| format!("has {size} now"));
+                behind(error, &path, resized, "its quota is what it was")
+            })?;
+        }
         if let Some(name) = &change.name {
-            task.commit(1, 2, "renames it")?;
-            self.rename_volume(&path, name).map_err(|mut error| {
-                if let Some(size) = change.size {
-                    let done = format!("volume {path} has {size} now, but is not renamed");
-                    error.context = format!("{done}: {}", error.context);
-                }
-                error
+            task.commit(2, 3, "renames it")?;
+            self.rename_volume(&path, name).map_err(|error| {
+                let changed = change.size.or(change.quota).map(|_| "was changed".to_owned());
+                behind(error, &path, changed, "it is not renamed")
             })?;
             self.events.record(Severity::Info, format!("volume {path} is now called {name}"));
             path.volume = name.clone();
         }
         Ok(path)
+    }
+
+    /// Gives a volume a quota; 0 takes it away.
+    fn set_quota(&self, path: &VolumePath, quota: Size) -> Result<()> {
+        let bytes = Some(quota.bytes()).filter(|bytes| *bytes > 0);
+        self.open_pool_named(&path.pool)?.set_quota(&path.volume, bytes)?;
+        let words = match bytes {
+            Some(_) => format!("volume {path} and its snapshots may hold {quota}"),
+            None => format!("volume {path} has no quota any more"),
+        };
+        self.events.record(Severity::Info, words);
+        Ok(())
     }
 
     /// An open pool.
@@ -298,6 +317,7 @@ fn check_new(pool: &Name, new: &NewVolume) -> Result<()> {
     if let Some(block_size) = new.block_size {
         desired::check_block_size(block_size)?;
     }
+    new.quota.map_or(Ok(()), check_quota)?;
     match (new.size, &new.from) {
         (Some(size), _) => check_volume_size(size)?,
         (None, Some(_)) => {}
@@ -322,6 +342,26 @@ fn check_new(pool: &Name, new: &NewVolume) -> Result<()> {
     }
 }
 
+/// What failed of a change, of which something was done before.
+fn behind(mut error: Error, path: &VolumePath, done: Option<String>, not: &str) -> Error {
+    if let Some(done) = done {
+        error.context = format!("volume {path} {done}, but {not}: {}", error.context);
+    }
+    error
+}
+
+fn check_quota(quota: Size) -> Result<()> {
+    let unit = engine::QUOTA_UNIT;
+    if !quota.bytes().is_multiple_of(unit) || !(unit..=engine::QUOTA_MAX).contains(&quota.bytes()) {
+        let most = Size::new(engine::QUOTA_MAX);
+        let what = format!("a quota is a multiple of 1MiB, at most {most}: not {quota}");
+        let help =
+            "choose one, such as 100GiB: it bounds what a volume and its snapshots hold together";
+        return Err(Error::new(Kind::Invalid, what).help(help));
+    }
+    Ok(())
+}
+
 fn check_volume_size(size: Size) -> Result<()> {
     if size.bytes() == 0 {
         return Err(Error::new(Kind::Invalid, "a volume of 0 bytes holds nothing")
@@ -337,6 +377,7 @@ fn document(
     Beside { snapshots, origin, group }: Beside,
     mapping: Option<Mapping>,
 ) -> Volume {
+    let quota = volume.quota();
     Volume {
         name: path.clone(),
         id: Uuid::from_bytes(volume.id()),
@@ -345,6 +386,8 @@ fn document(
         inherited: volume.inherited().map(Size::new),
         detaching: volume.detaching().map(Size::new),
         held_by_snapshots: volume.held_by_snapshots().map(Size::new),
+        quota: quota.map(|quota| Size::new(quota.bytes)),
+        quota_used: quota.and_then(|quota| quota.used).map(Size::new),
         block_size: volume.block_size(),
         snapshots: Some(stdx::num::u32_of(snapshots)),
         origin,

@@ -85,6 +85,7 @@ impl OpenPool {
         (of, snapshot): (&Name, &Name),
         bytes: Option<u64>,
         block_size: Option<u32>,
+        quota: Option<u64>,
     ) -> Result<()> {
         let from = self.snapshot(of, snapshot)?.volume;
         let path = format!("{}/{of}@{snapshot}", self.name());
@@ -107,7 +108,7 @@ impl OpenPool {
             name: name.to_string(),
             id,
             bytes,
-            quota: None,
+            quota,
         };
         let made = self.call(|pool| async move { pool.clone_volume(spec).await });
         let volume = made.map_err(|error| match error.kind {

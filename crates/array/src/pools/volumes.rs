@@ -138,9 +138,15 @@ impl OpenPool {
     ///
     /// # Errors
     /// `Conflict` for a name that is taken, `Invalid` for a size that cannot be, `Failed`.
-    pub fn create_volume(&self, name: &Name, bytes: u64, block_size: u32) -> Result<()> {
+    pub fn create_volume(
+        &self,
+        name: &Name,
+        bytes: u64,
+        block_size: u32,
+        quota: Option<u64>,
+    ) -> Result<()> {
         let id = *Uuid::new_v4().as_bytes();
-        let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size, quota: None };
+        let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size, quota };
         let volume = self.call(|pool| async move { pool.create_volume(spec).await })?;
         self.held().lock().insert(name.clone(), Held { volume, snapshots: Vec::new() });
         Ok(())
@@ -168,6 +174,24 @@ impl OpenPool {
     pub fn resize_volume(&self, name: &Name, bytes: u64) -> Result<()> {
         let volume = name.to_string();
         self.call(move |pool| async move { pool.resize_volume(&volume, bytes).await })
+    }
+
+    /// Gives a volume a quota in bytes, another one, or none.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid`, `Limit` where the volume and its snapshots hold more, `Conflict` while that cannot be found
+    /// out, `Failed`.
+    pub fn set_quota(&self, name: &Name, bytes: Option<u64>) -> Result<()> {
+        self.volume(name)?;
+        let volume = name.to_string();
+        let set = self.call(move |pool| async move { pool.set_quota(&volume, bytes).await });
+        set.map_err(|error| match error.kind {
+            Kind::Limit => error.help(format!(
+                "choose a larger one, delete snapshots (`flashloom snapshot list {path}`), or have hosts discard",
+                path = format_args!("{}/{name}", self.name()),
+            )),
+            _ => error,
+        })
     }
 
     /// Gives a volume another name.

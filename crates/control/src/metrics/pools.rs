@@ -2,6 +2,8 @@
 
 use api::v1::{Drive, DriveHealth, Pool, PoolSpace, PoolStatus, Scrub, ScrubState, Volume};
 
+use api::value::Size;
+
 use super::{Labels, Text, hardware};
 
 /// A metric of a pool that is open.
@@ -191,6 +193,14 @@ fn labels_of(volume: &Volume) -> Labels<'_> {
     vec![("pool", volume.name.pool.as_str()), ("volume", volume.name.volume.as_str())]
 }
 
+fn quota(of: &Volume) -> Option<u64> {
+    of.quota.map(Size::bytes)
+}
+
+fn quota_used(of: &Volume) -> Option<u64> {
+    of.quota_used.map(Size::bytes)
+}
+
 fn of_volumes(text: &mut Text, volumes: &[Volume]) {
     let name = "flashloom_volume_size_bytes";
     text.family(name, "gauge", "Size of a volume.");
@@ -201,6 +211,22 @@ fn of_volumes(text: &mut Text, volumes: &[Volume]) {
     text.family(name, "gauge", "Bytes of a volume that are used.");
     for (volume, used) in volumes.iter().filter_map(|volume| Some((volume, volume.used?))) {
         text.sample(name, &labels_of(volume), used.bytes());
+    }
+    let quotas = [
+        (
+            "flashloom_volume_quota_bytes",
+            "Bytes that a volume and its snapshots may hold together.",
+        ),
+        (
+            "flashloom_volume_quota_used_bytes",
+            "Bytes of its quota that a volume and its snapshots hold.",
+        ),
+    ];
+    for ((name, help), value) in quotas.into_iter().zip([quota, quota_used]) {
+        text.family(name, "gauge", help);
+        for (volume, bytes) in volumes.iter().filter_map(|of| Some((of, value(of)?))) {
+            text.sample(name, &labels_of(volume), bytes);
+        }
     }
     let name = "flashloom_volume_snapshots";
     text.family(name, "gauge", "Snapshots of a volume.");

@@ -116,8 +116,8 @@ pub struct VolumeStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaStatus {
     pub bytes: u64,
-    /// What the volume and its snapshots hold at most: what was written since the last count is taken for new. `None`
-    /// before the first since the pool was opened.
+    /// What the volume and its snapshots held when that was counted last; `None` before the first time since the pool was
+    /// opened.
     pub used: Option<u64>,
 }
 

@@ -100,6 +100,7 @@ impl Ledger {
     pub fn note_counted(&self, blocks: u64, mark: u64) {
         self.counted.set(Some(blocks));
         self.counted_at.set(mark);
+        self.quota.share(self.shard).set_counted(blocks);
         self.tell();
     }
 

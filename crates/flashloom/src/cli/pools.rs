@@ -305,7 +305,8 @@ pub enum VolumeVerb {
     #[command(after_long_help = "\
 Examples:
   flashloom volume create fast/db --size 2TiB
-  flashloom volume create fast/old --size 100GiB --block-size 512")]
+  flashloom volume create fast/old --size 100GiB --block-size 512
+  flashloom volume create fast/db --size 2TiB --quota 500GiB")]
     Create {
         #[command(flatten)]
         of: OfVolume,
@@ -315,6 +316,9 @@ Examples:
         /// Logical block size: 512 or 4096. [default: 4096]
         #[arg(long, value_name = "BYTES")]
         block_size: Option<u32>,
+        /// What it and all its snapshots may hold together. [default: no bound]
+        #[arg(long, value_parser = value::<Size>)]
+        quota: Option<Size>,
         #[command(flatten)]
         how: JobArgs,
     },
@@ -337,6 +341,9 @@ it has of them.")]
         /// Its size, if it is to be larger. [default: the snapshot's]
         #[arg(long, value_parser = value::<Size>)]
         size: Option<Size>,
+        /// What it and all its snapshots may hold together, without what it begins with. [default: no bound]
+        #[arg(long, value_parser = value::<Size>)]
+        quota: Option<Size>,
         #[command(flatten)]
         how: JobArgs,
     },
@@ -384,6 +391,23 @@ Examples:
         size: Size,
         #[command(flatten)]
         sure: SureArgs,
+        #[command(flatten)]
+        how: JobArgs,
+    },
+    /// Bound what a volume and all its snapshots may hold together, or take that away.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume quota fast/db 500GiB
+  flashloom volume quota fast/db none
+
+What is written new beyond it fails with Capacity Exceeded, as in a full pool; what replaces contents that no snapshot sees
+goes on, and so do discards. A quota below what they hold already is refused.")]
+    Quota {
+        #[command(flatten)]
+        of: OfVolume,
+        /// How much, a multiple of 1MiB, or `none`.
+        #[arg(value_name = "SIZE", value_parser = quota)]
+        quota: Size,
         #[command(flatten)]
         how: JobArgs,
     },
@@ -437,4 +461,15 @@ Examples:
         #[command(flatten)]
         sure: SureArgs,
     },
+}
+
+/// A size, or `none`, which the API writes as 0.
+fn quota(text: &str) -> Result<Size, String> {
+    match text {
+        "none" => Ok(Size::new(0)),
+        text => match value::<Size>(text)? {
+            size if size.bytes() == 0 => Err("say `none` for no quota".to_owned()),
+            size => Ok(size),
+        },
+    }
 }

@@ -119,7 +119,8 @@ impl Stage {
         };
         if !self.client.volumes().await?.iter().any(|volume| volume.name == path) {
             let (name, size) = (path.volume.clone(), Size::new(VOLUME_BYTES));
-            let new = NewVolume { name, size: Some(size), block_size: None, from: None };
+            let new =
+                NewVolume { name, size: Some(size), block_size: None, from: None, quota: None };
             self.client.create_volume(&path.pool, &new).await?;
         }
         if self.client.volume(&path).await?.mapping.is_none() {

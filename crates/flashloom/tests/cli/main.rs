@@ -30,6 +30,7 @@ mod kills;
 mod log_move;
 mod memory;
 mod pauses;
+mod quotas;
 mod raid;
 mod removed;
 mod returns;

@@ -77,6 +77,8 @@ fn every_kind_comes_back_as_written() {
         rolled_back,
         Object { detaching: true, ..clone(10, 3, 3) },
         Object { detached: Some(5), ..clone(11, 3, 3) },
+        Object { quota: QUOTA_MAX, ..volume(12) },
+        Object { quota: QUOTA_UNIT, ..clone(13, 3, 3) },
     ];
     let mut catalog = with(all);
     catalog.generation = 1;
@@ -125,6 +127,8 @@ fn what_makes_no_sense_is_refused_by_name() {
         (put([Object { detaching: true, ..volume(6) }]), "detached"),
         (put([Object { detaching: true, deleted: true, ..clone(6, 1, 7) }]), "detached"),
         (put([Object { detached: Some(0), ..volume(6) }]), "detached"),
+        (put([Object { quota: QUOTA_UNIT + 4096, ..volume(6) }]), "quota"),
+        (put([Object { quota: QUOTA_MAX + QUOTA_UNIT, ..volume(6) }]), "quota"),
         (put([Object { detached: Some(10), ..clone(6, 1, 7) }]), "detached"),
         (put([Object { first_view: view(0), ..volume(6) }]), "first view"),
         (put([Object { first_view: view(7), ..volume(6) }]), "first view"),

@@ -1,0 +1,73 @@
+//! Quotas, as operators and hosts see them.
+
+use super::*;
+
+const NQN: &str = "nqn.2026-11.io.flashloom:quota";
+
+#[test]
+fn a_volume_holds_no_more_than_its_quota() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve --discovery off --listen 127.0.0.1:{port} memory:1MiB");
+    let daemon = Daemon::start(dir, &serve);
+    let drives: Vec<_> =
+        (0..2).map(|n| format!("--drive {}/d{n},size=256MiB", dir.display())).collect();
+    json(dir, &format!("pool create fast {} --log-size 16MiB", drives.join(" ")));
+    for (quota, says) in [("1000KiB", "multiple of 1MiB"), ("0", "not 0 B"), ("8PiB", "at most")] {
+        let (_, said) = failure(dir, &format!("volume create fast/db --size 1GiB --quota {quota}"));
+        assert!(said.contains(says), "{said}");
+    }
+    let made = json(dir, "volume create fast/db --size 1GiB --quota 8MiB");
+    assert_eq!((&made["quota"], &made["quota_used"]), (&(8 << 20).into(), &0.into()));
+    json(dir, &format!("volume map fast/db --subnqn {NQN} --nsid 3 --allow-any-host"));
+    let mut options = client::Options::default();
+    options.set("trsvcid", &port.to_string()).unwrap();
+    options.set("subnqn", NQN).unwrap();
+    let host = client::Namespace::open(&options, 3).unwrap();
+    let write = |at: u64, bytes: usize| host.write(at >> 12, &vec![0x5a; bytes], client::Fua::No);
+    let is_full = |at| {
+        let error = write(at, 4096).unwrap_err().to_string();
+        assert!(error.contains("Capacity Exceeded"), "{error}");
+    };
+    write(0, 8 << 20).unwrap();
+    is_full(8 << 20);
+    // What is replaced is no more than there was.
+    write(0, 8 << 20).unwrap();
+    until_event(
+        dir,
+        "fast/db and its snapshots hold 100 % of its quota of 8 MiB (critical from 95 %)",
+    );
+    let scraped = scrape(dir);
+    for series in ["quota_bytes", "quota_used_bytes"] {
+        let line = format!("flashloom_volume_{series}{{pool=\"fast\",volume=\"db\"}} {}", 8 << 20);
+        assert!(scraped.lines().any(|other| other == line), "{scraped}");
+    }
+    let (_, said) = failure(dir, "volume quota fast/db 4MiB");
+    assert!(said.contains("hold 8388608 bytes already") && said.contains("larger one"), "{said}");
+    // Snapshots hold what is replaced.
+    json(dir, "volume quota fast/db 12MiB");
+    json(dir, "snapshot create fast/db@mon");
+    write(0, 4 << 20).unwrap();
+    is_full(4 << 20);
+    write(0, 4 << 20).unwrap();
+    host.shut_down().unwrap();
+    drop(daemon);
+
+    let daemon = Daemon::start(dir, &serve);
+    assert_eq!(json(dir, "volume show fast/db")["quota"], 12 << 20);
+    let host = client::Namespace::open(&options, 3).unwrap();
+    let write = |at: u64, bytes: usize| host.write(at >> 12, &vec![0xa5; bytes], client::Fua::No);
+    assert!(write(4 << 20, 4096).is_err());
+    assert!(run(dir, "snapshot delete fast/db@mon --yes").status.success());
+    write(8 << 20, 4 << 20).unwrap();
+    until_event(dir, "hold 100 % of its quota of 12 MiB");
+    json(dir, "volume quota fast/db 64MiB");
+    until_event(dir, "enough is left again");
+    assert_eq!(json(dir, "volume quota fast/db none")["quota"], Value::Null);
+    write(64 << 20, 4 << 20).unwrap();
+    host.shut_down().unwrap();
+    let shown = String::from_utf8(run(dir, "volume list").stdout).unwrap();
+    assert!(shown.contains("quota"), "{shown}");
+    daemon.stop();
+}

@@ -47,10 +47,10 @@ pub use limits::{
 pub use pool::{
     Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GroupChange,
     GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec, LogStatus, OpenOptions,
-    Pool, PoolPlan, PoolSpec, PoolStatus, QuotaStatus, Rebuild, Rejoin, RollbackSpec, Scrub,
-    ScrubPosition, SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown, VolumeSpec, VolumeStatus,
-    look_at_labels,
+    Pool, PoolPlan, PoolSpec, PoolStatus, Rebuild, Rejoin, RollbackSpec, Scrub, ScrubPosition,
+    SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
 };
+pub use quotas::QuotaStatus;
 pub use reading::{Begun, Reading};
 pub use shard::{Outcome, WritesRefused};
 pub use unverified::UnverifiedRead;

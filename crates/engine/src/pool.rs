@@ -63,7 +63,7 @@ pub use rejoin::Rejoin;
 pub use rollback::RollbackSpec;
 pub use scrub::{Scrub, ScrubPosition};
 pub use snapshots::{SnapshotSpec, SnapshotStatus};
-pub use status::{DriveStatus, LogStatus, PoolStatus, QuotaStatus, SpaceAudit, VolumeStatus};
+pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};
 pub use volumes::VolumeSpec;
 
 /// What a pool is made of.

@@ -12,7 +12,6 @@ use reactor::cross_core::{Lock, Watch};
 
 use crate::address::View;
 use crate::limits::QUOTA_MARGIN;
-use crate::pool::QuotaStatus;
 use crate::volume::state::{BLOCK_BYTES, State};
 
 /// Not counted yet.
@@ -35,6 +34,15 @@ pub struct Quota {
     shares: Box<[Share]>,
     /// What there was when the last recount began, after which it was full.
     full: Lock<Option<Stamp>>,
+}
+
+/// The quota of a volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaStatus {
+    pub bytes: u64,
+    /// What the volume and its snapshots held when that was counted last; `None` before the first time since the pool was
+    /// opened.
+    pub used: Option<u64>,
 }
 
 /// What one shard has of a volume. Only that shard changes it.

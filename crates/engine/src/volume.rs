@@ -15,7 +15,7 @@ use crate::address::{BLOCK, Key};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::limits::CLONES_DEEP_MAX;
-use crate::pool::QuotaStatus;
+use crate::quotas::QuotaStatus;
 use crate::reading::Begun;
 use crate::shard::{CopyRange, Outcome};
 use crate::shard_handle::ShardHandle;

@@ -3,21 +3,11 @@
 use std::sync::Arc;
 
 use super::Pool;
-use super::volumes::{find, invalid};
+use super::volumes::{check_quota, find};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{Catalog, Object, Record};
-use crate::limits::{QUOTA_MAX, QUOTA_UNIT};
-use crate::volume::state::BLOCK_BYTES;
-
-pub(super) fn check_quota(bytes: u64) -> Result<()> {
-    if bytes == 0 || !bytes.is_multiple_of(QUOTA_UNIT) || bytes > QUOTA_MAX {
-        let what = format!(
-            "a quota is a multiple of {QUOTA_UNIT} bytes, from {QUOTA_UNIT} to {QUOTA_MAX}; not {bytes}"
-        );
-        return Err(invalid(what));
-    }
-    Ok(())
-}
+use crate::limits::QUOTA_MAX;
+use crate::volume::state::{BLOCK_BYTES, State};
 
 impl Pool {
     /// Gives a volume a quota, another one, or none: so many bytes it and all its snapshots may hold together, what is
@@ -73,7 +63,7 @@ impl Pool {
 
     /// A volume is there, and has its quota from now on, if it has one. Nothing [is there](Self::note_empty) of it yet, or
     /// it is to be counted.
-    pub(super) fn adopt_quota(&self, volume: &Object, state: &Arc<crate::volume::state::State>) {
+    pub(super) fn adopt_quota(&self, volume: &Object, state: &Arc<State>) {
         if volume.quota > 0 {
             let common = &self.0.common;
             common.quotas.set(state, Some(volume.quota), common.shards);
@@ -81,7 +71,7 @@ impl Pool {
     }
 
     /// Nothing is there of a volume yet.
-    pub(super) fn note_empty(&self, state: &crate::volume::state::State) {
+    pub(super) fn note_empty(&self, state: &State) {
         if let Some(quota) = self.0.common.quotas.get(state.view) {
             quota.note_empty();
         }

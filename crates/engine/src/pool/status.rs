@@ -9,6 +9,7 @@ use crate::drives::{DriveCounters, DriveState};
 use crate::error::Result;
 use crate::format::label::{DriveMark, Label, Layout, LogKind};
 use crate::log;
+use crate::quotas::QuotaStatus;
 use crate::shard::{Shard, WritesRefused};
 use crate::shard_handle::ShardHandle;
 
@@ -110,15 +111,6 @@ pub struct VolumeStatus {
     /// Bytes looked through while it is [detached](Pool::detach_volume).
     pub detaching: Option<u64>,
     pub quota: Option<QuotaStatus>,
-}
-
-/// The quota of a volume, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QuotaStatus {
-    pub bytes: u64,
-    /// What the volume and its snapshots held when that was counted last; `None` before the first time since the pool was
-    /// opened.
-    pub used: Option<u64>,
 }
 
 /// What the space of a pool adds up to.

@@ -9,13 +9,12 @@ use reactor::sync::Held;
 
 use super::Pool;
 use super::lineage::{Lineages, removal};
-use super::quotas::check_quota;
 use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, Edit, Object, Record};
 use crate::format::check_name;
-use crate::limits::VOLUME_BYTES_MAX;
+use crate::limits::{QUOTA_MAX, QUOTA_UNIT, VOLUME_BYTES_MAX};
 use crate::shard::Shard;
 use crate::volume::Volume;
 use crate::volume::state::{Lineage, Occupied, State};
@@ -44,6 +43,16 @@ pub(super) fn check_size(bytes: u64) -> Result<()> {
         return Err(invalid(format!(
             "a volume has a multiple of {block} bytes, at most {VOLUME_BYTES_MAX}; not {bytes}"
         )));
+    }
+    Ok(())
+}
+
+pub(super) fn check_quota(bytes: u64) -> Result<()> {
+    if bytes == 0 || !bytes.is_multiple_of(QUOTA_UNIT) || bytes > QUOTA_MAX {
+        let what = format!(
+            "a quota is a multiple of {QUOTA_UNIT} bytes, from {QUOTA_UNIT} to {QUOTA_MAX}; not {bytes}"
+        );
+        return Err(invalid(what));
     }
     Ok(())
 }

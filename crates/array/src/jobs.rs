@@ -165,7 +165,16 @@ impl Record {
             job.progress = stage.progress.clone();
             job.cancelling = stage.is_cancelled;
         }
+        if let Some((_, target)) = &stage.subject {
+            job.target.clone_from(target);
+        }
         job
+    }
+
+    /// Whether it is under way, and about what this identifies.
+    pub fn is_about(&self, id: Uuid) -> bool {
+        let is_it = |(subject, _): &(Uuid, String)| *subject == id;
+        !self.job.state.is_over() && self.stage.lock().subject.as_ref().is_some_and(is_it)
     }
 
     /// Whether it takes long by now, and is not written down.
@@ -193,6 +202,8 @@ struct At {
     is_committed: bool,
     /// When the bytes of this step were counted first, and how many were done by then.
     began: Option<(reactor::Nanos, u64)>,
+    /// What it is about, and what that is called now.
+    subject: Option<(Uuid, String)>,
 }
 
 impl Stage {
@@ -213,6 +224,11 @@ impl Task {
     /// Of which job; 0 of none.
     pub const fn job(&self) -> u64 {
         self.job
+    }
+
+    /// What it is about has this identity for ever, and is called so now.
+    pub fn note_subject(&self, id: Uuid, target: String) {
+        self.stage.lock().subject = Some((id, target));
     }
 
     /// Begins a step, of so many, that changes nothing yet.

@@ -36,6 +36,9 @@ const SLACK: u64 = 1;
 /// this part of its capacity.
 const ASK_AGAIN: u64 = 32;
 
+/// A pool of which reads failed is told of as such for so many looks after the last one.
+const LOOKS_UNREADABLE: u32 = 150;
+
 /// A pool that is low on space and written to is asked whether it has room again at every so many looks
 /// at the latest.
 const LOOKS_BETWEEN: u32 = 15;
@@ -148,6 +151,9 @@ pub struct Watch {
     faults: Vec<Faults>,
     /// How often the labels of each were written anew, as it was told of.
     labels_rewritten: Vec<u64>,
+    /// Reads that failed as nothing gives what was asked for, and looks since there were more of them.
+    unreadable: u64,
+    readable: u32,
     /// What was told of its volumes' quotas.
     pub quotas: Quotas,
 }
@@ -167,6 +173,8 @@ impl Default for Watch {
             is_beyond: false,
             faults: Vec::new(),
             labels_rewritten: Vec::new(),
+            unreadable: 0,
+            readable: 0,
             quotas: Quotas::default(),
         }
     }
@@ -196,6 +204,18 @@ impl Watch {
         let new = self.problem.as_deref() != problem;
         self.problem = problem.map(str::to_owned);
         new
+    }
+
+    /// Takes how many reads failed as nothing gives what was asked for. Tells whether there were any lately.
+    pub const fn reads_fail(&mut self, unreadable: u64) -> bool {
+        self.readable =
+            if unreadable > self.unreadable { 0 } else { self.readable.saturating_add(1) };
+        self.unreadable = unreadable;
+        self.fails_reads()
+    }
+
+    const fn fails_reads(&self) -> bool {
+        self.unreadable > 0 && self.readable < LOOKS_UNREADABLE
     }
 
     /// Takes the faults of its drives; gives those that are worth telling: the first, and ten times as many as
@@ -249,6 +269,13 @@ impl Watch {
             (Some(problem), _) if self.is_beyond => {
                 let help = "put its drives back: it is opened again by itself, and hosts wait";
                 (Health::Failed, Some(problem.clone()), Some(help.to_owned()))
+            }
+            (Some(problem), _) if self.fails_reads() => {
+                let help = format!(
+                    "put back the drives that it lacks, and look at the others: `flashloom drive list` has their faults, and \
+                     `flashloom pool dump --data` of the closed pool {name} names what is lost"
+                );
+                (Health::Failed, Some(problem.clone()), Some(help))
             }
             (_, PoolSpace::Full) if self.usage.refuses.is_some() => self.refuses(name),
             (_, PoolSpace::Full) => space(Health::Failed, "full"),

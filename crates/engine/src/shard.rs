@@ -113,6 +113,7 @@ pub struct Parts {
 pub struct Counters {
     /// Blocks hosts wrote.
     pub written: u64,
+    pub unreadable: u64,
     /// Blocks moved by reclaim.
     pub moved: u64,
     pub segments_reclaimed: u64,
@@ -255,6 +256,7 @@ impl Shard {
         let (segments_reclaimed, lost) = self.reclaim.emptied_and_lost();
         Counters {
             written: self.front.written(),
+            unreadable: self.front.unreadable(),
             moved: self.keeper.moved(),
             segments_reclaimed,
             lost,

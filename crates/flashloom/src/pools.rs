@@ -351,12 +351,7 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             made
         }
         VolumeVerb::Detach { of, how } => {
-            let (path, then) = (of.volume.clone(), of.volume);
-            let begin = async |client: Client, asking: Asking| {
-                client.begin_detach_volume(&path, &asking).await
-            };
-            let detached = async |client: Client, _| client.volume(&then).await;
-            let Some(detached) = follow(global, &how, begin, detached)? else { return Ok(()) };
+            let Some(detached) = detached(global, of.volume, &how)? else { return Ok(()) };
             detached
         }
         VolumeVerb::List => {
@@ -420,6 +415,17 @@ fn made(
         client.begin_create_volume(&path.pool, new, &asking).await
     };
     follow(global, how, begin, async |client: Client, _| client.volume(path).await)
+}
+
+/// A volume once it is detached; `None` when nobody waits for it.
+fn detached(global: &Global, path: VolumePath, how: &JobArgs) -> Outcome<Option<Volume>> {
+    let begin =
+        async |client: Client, asking: Asking| client.begin_detach_volume(&path, &asking).await;
+    // Whatever it is called by then.
+    let volume = async |client: Client, job: Job| {
+        client.volume(&job.target.parse().unwrap_or_else(|_| path.clone())).await
+    };
+    follow(global, how, begin, volume)
 }
 
 /// A volume after a change; `None` when nobody waits for it.

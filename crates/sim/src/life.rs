@@ -231,7 +231,8 @@ impl Life {
             return;
         }
         let volumes = self.run.model.borrow().used();
-        let check = async { Ok(self.store.check_used(&volumes).await) };
+        let at_once = u64::from(self.run.plan.hosts) * self.run.plan.longest;
+        let check = async { Ok(self.store.check_used(&volumes, at_once).await) };
         let patience = Some(Duration::from_hours(1));
         let answer = self.settled_within("count what is used", check, patience).await;
         if let Answer::Done(Some(what)) = answer
@@ -265,6 +266,9 @@ impl Life {
                 let full = self.run.counts.borrow().refused_full;
                 self.write(v, first, 64 * ratio, None).await;
                 let is_full = self.run.counts.borrow().refused_full > full;
+                if is_full && self.store.has_quota(&v.name) {
+                    break;
+                }
                 // What could free it waits in the log.
                 if is_full && self.is_unreadable().await {
                     return;

@@ -100,10 +100,19 @@ impl Store {
     }
 
     /// What volumes do not use as they should: each of these has so many blocks, at least and at most.
-    pub async fn check_used(&self, volumes: &[(String, u64, u64)]) -> Option<String> {
+    /// What they use beyond their quotas is at most so many, which hosts wrote at once.
+    pub async fn check_used(&self, volumes: &[(String, u64, u64)], at_once: u64) -> Option<String> {
         match self {
             Self::Reference(_) => None,
-            Self::Array(pool) => pool.check_used(volumes).await,
+            Self::Array(pool) => pool.check_used(volumes, at_once).await,
+        }
+    }
+
+    /// Whether a volume has a quota.
+    pub fn has_quota(&self, name: &str) -> bool {
+        match self {
+            Self::Reference(_) => false,
+            Self::Array(pool) => pool.has_quota(name),
         }
     }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use api::v1::{JobKind, Kind, Severity};
+use api::v1::{Job, JobKind, Kind, Severity};
 use api::value::{Name, VolumePath};
 
+use uuid::Uuid;
+
 use super::Node;
-use crate::jobs::{Task, Work};
+use crate::jobs::{Record, Task, Work};
 use crate::limits::DRIVE_LOOK;
 use crate::{Error, Result, events};
 
@@ -17,11 +19,12 @@ fn name_of(volume: &engine::Volume, before: &VolumePath) -> Name {
 
 impl Node {
     /// Gives a clone, or a volume that was rolled back, what it shares as its own, behind what hosts do with it.
-    pub(super) fn detach_volume(&self, path: &VolumePath, task: &Task) -> Result<()> {
+    pub(super) fn detach_volume(&self, path: &VolumePath, task: &Task) -> Result<VolumePath> {
         const STEP: &str = "gives it what it shares";
         task.step(0, 1, STEP)?;
         let pool = self.view().serving()?.pools.pool(&path.pool)?;
         let volume = pool.volume(&path.volume)?;
+        task.note_subject(Uuid::from_bytes(volume.id()), path.to_string());
         pool.detach(&path.volume)?;
         // Whatever it is called by then.
         let path = || VolumePath { pool: path.pool.clone(), volume: name_of(&volume, path) };
@@ -52,25 +55,29 @@ impl Node {
                 let _ = task.step(0, 1, step.as_deref().unwrap_or(STEP));
                 waits = now.waits;
             }
+            task.note_subject(Uuid::from_bytes(volume.id()), path().to_string());
             task.moved(now.done.min(volume.len()), volume.len());
         }
         let path = path();
         if volume.inherits() {
             let what =
                 format!("volume {path} was deleted, rolled back or left as it was meanwhile");
-            return Err(Error::new(Kind::Failed, what));
+            let help = "where it is there, and is to be detached, ask again: `flashloom volume list` shows it";
+            return Err(Error::new(Kind::Conflict, what).help(help));
         }
         let words =
             format!("volume {path} is detached: it shares nothing with what it was made of");
         self.events.record(Severity::Info, words);
-        Ok(())
+        Ok(path)
     }
 
     /// Follows what goes on by itself since the pool was opened.
     pub(super) fn follow_detaching(self: &Arc<Self>, path: VolumePath) {
         let target = path.to_string();
-        if self.job_that(|job| job.kind == JobKind::VolumeDetach && job.target == target).is_some()
-        {
+        let is_it = |job: &Job| job.kind == JobKind::VolumeDetach && job.target == target;
+        let id = self.volume(&path).ok().map(|volume| volume.id);
+        let is_about = |record: &Arc<Record>| id.is_some_and(|id| record.is_about(id));
+        if self.job_that(is_it).is_some() || self.view().jobs.values().any(is_about) {
             return;
         }
         let begun =

@@ -95,9 +95,7 @@ impl Node {
             Work::ChangeVolume(path, change, consent) => {
                 self.alter_volume(&path, &change, consent, task).map(Made::Volume)
             }
-            Work::DetachVolume(path) => {
-                self.detach_volume(&path, task).map(|()| Made::Volume(path))
-            }
+            Work::DetachVolume(path) => self.detach_volume(&path, task).map(Made::Volume),
             Work::DeleteVolume(path, consent) => {
                 self.remove_volume(&path, consent, task).map(|()| Made::Nothing)
             }

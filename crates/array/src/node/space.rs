@@ -30,7 +30,10 @@ impl Node {
             self.note_term(&name, status.log.durable_term);
             let is_beyond = status.beyond.is_some();
             let of = |problem: String| condition(&name, &problem, health_of(&status));
+            let unreadable = status.unreadable_reads;
+            let fails = self.watch(&name, move |watch| watch.reads_fail(unreadable))?;
             let words = problem(&status).map(of);
+            let words = if fails { Some(unread(&name, words)) } else { words };
             self.tell_problem(&name, words, is_beyond)?;
             self.tell_faults(&name, &status)?;
             self.tell_labels_anew(&name, &status)?;
@@ -169,6 +172,12 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// What an operator should know of a pool that hosts cannot read all of.
+fn unread(name: &Name, problem: Option<String>) -> String {
+    let beside = problem.map(|problem| format!("; {problem}")).unwrap_or_default();
+    format!("reads of pool {name} fail: nothing gives back some of its blocks{beside}")
 }
 
 /// What an operator should know of blocks that a pool lost, and do.

@@ -194,14 +194,15 @@ impl Node {
             task.commit(1, 3, "changes its quota")?;
             self.set_quota(&path, quota).map_err(|error| {
                 let resized = change.size.map(|size| format!("has {size} now"));
-                behind(error, &path, resized, "its quota is what it was")
+                behind(error, &path, resized, "has the quota that it had")
             })?;
         }
         if let Some(name) = &change.name {
             task.commit(2, 3, "renames it")?;
             self.rename_volume(&path, name).map_err(|error| {
-                let changed = change.size.or(change.quota).map(|_| "was changed".to_owned());
-                behind(error, &path, changed, "it is not renamed")
+                let resized = change.size.map(|size| format!("has {size} now"));
+                let changed = resized.or(change.quota.map(|_| "has another quota now".to_owned()));
+                behind(error, &path, changed, "is not renamed")
             })?;
             self.events.record(Severity::Info, format!("volume {path} is now called {name}"));
             path.volume = name.clone();

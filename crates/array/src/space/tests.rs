@@ -113,6 +113,7 @@ fn a_file_system_that_is_full_behind_the_drives_is_told_and_that_it_has_room_aga
 fn what_a_pool_lacks_is_told_when_it_changes() {
     let mut watch = Watch::default();
     assert!(!watch.lacks(None, false), "whole from the beginning");
+    assert!(!watch.reads_fail(0));
     assert!(watch.lacks(Some("drive 1 is failed"), false) && watch.is_degraded());
     assert!(!watch.lacks(Some("drive 1 is failed"), false));
     assert!(watch.lacks(Some("drive 1 is failed, drive 2 is failed"), false));
@@ -134,4 +135,22 @@ fn faults_of_a_drive_are_told_at_the_first_and_at_each_power_of_ten() {
     assert!(!watch.is_worn());
     assert_eq!(watch.faults(vec![Faults::default(), faults(16, 5035, 5090)]).len(), 1);
     assert!(watch.is_worn());
+}
+
+/// A pool whose reads failed was called whole as long as no drive was out.
+#[test]
+fn reads_that_nothing_answers_are_told_for_a_while() {
+    let name: Name = "fast".parse().unwrap();
+    let mut watch = Watch::default();
+    assert!(!watch.reads_fail(0));
+    assert!(watch.reads_fail(3));
+    assert!(watch.lacks(Some("reads of pool fast fail"), false));
+    let (health, why, help) = watch.health(&name);
+    assert_eq!((health, why.as_deref()), (Health::Failed, Some("reads of pool fast fail")));
+    assert!(help.unwrap().contains("flashloom drive list"));
+    for _ in 1..LOOKS_UNREADABLE {
+        assert!(watch.reads_fail(3));
+    }
+    assert!(!watch.reads_fail(3));
+    assert!(watch.reads_fail(4));
 }

@@ -283,7 +283,9 @@ async fn detach_volume(
 ) -> Answer<Response> {
     let (path, of) = (volume_part(&pool, &volume)?, Arc::clone(&node));
     let work = Work::DetachVolume(path.clone());
-    answer(node, work, asked, async move |_| {
+    answer(node, work, asked, async move |job| {
+        // Whatever it is called by then.
+        let path = job.target.parse().unwrap_or(path);
         let detached = blocking(move || of.volume(&path)).await?;
         Ok(Json(detached).into_response())
     })

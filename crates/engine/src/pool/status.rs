@@ -44,6 +44,8 @@ pub struct PoolStatus {
     /// Blocks that turned out, when reclaim came to move them, to be damaged beyond what the redundancy
     /// gives back. Reads of them fail until they are written.
     pub lost_blocks: u64,
+    /// Reads since the pool was opened that found blocks which nothing gives.
+    pub unreadable_reads: u64,
     /// Bytes of free space the drives were told of since the pool was opened.
     pub discarded_bytes: u64,
     /// Why writes are refused although the pool is not full, if they are.
@@ -129,6 +131,7 @@ struct Part {
     held: u64,
     metadata: u64,
     written: u64,
+    unreadable: u64,
     moved: u64,
     segments_reclaimed: u64,
     lost: u64,
@@ -149,6 +152,7 @@ impl Part {
             held: base.held(),
             metadata: base.table().live_metadata(),
             written: counters.written,
+            unreadable: counters.unreadable,
             moved: counters.moved,
             segments_reclaimed: counters.segments_reclaimed,
             lost: counters.lost,
@@ -238,6 +242,7 @@ impl Pool {
             log: self.log_status(&label, &parts),
             volumes: self.volume_statuses(),
             written: sum(&|part| part.written) * block,
+            unreadable_reads: sum(&|part| part.unreadable),
             drive_written: drives.iter().map(|drive| drive.counters.bytes_written).sum(),
             moved: sum(&|part| part.moved) * block,
             segments_reclaimed: sum(&|part| part.segments_reclaimed),

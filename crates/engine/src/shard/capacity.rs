@@ -49,9 +49,12 @@ impl Promise {
         assert!(blocks <= self.blocks && self.blocks <= promised, "what is kept was promised");
         self.blocks -= blocks;
         self.capacity.promised.set(promised - blocks);
-        if blocks > 0 {
-            self.charge.keep();
-        }
+    }
+
+    /// Some of them are to be in the log, whether anybody waits for that or not: what the quota was charged stays.
+    #[inline]
+    pub const fn committed(&mut self) {
+        self.charge.keep();
     }
 
     /// As it is, with what the volume's quota was charged for it.

@@ -49,6 +49,8 @@ pub struct Front {
     spare_plans: RefCell<Vec<Plan>>,
     /// Blocks that hosts wrote, since the shard was opened.
     written: Cell<u64>,
+    /// Reads that found blocks that nothing gives, since then.
+    unreadable: Cell<u64>,
     carry: Rc<Carrying>,
     /// Which ancestors of clones have what was read.
     owners: Owners,
@@ -77,6 +79,7 @@ impl Front {
             partial: Locks::default(),
             spare_plans: RefCell::default(),
             written: Cell::new(0),
+            unreadable: Cell::new(0),
             carry,
             owners: Owners::default(),
         }
@@ -86,5 +89,11 @@ impl Front {
     #[must_use]
     pub const fn written(&self) -> u64 {
         self.written.get()
+    }
+
+    /// Reads that found blocks that nothing gives, since the shard was opened.
+    #[must_use]
+    pub const fn unreadable(&self) -> u64 {
+        self.unreadable.get()
     }
 }

@@ -33,6 +33,12 @@ pub struct Array {
     pub(super) examiner: Option<Box<exam::Examiner>>,
 }
 
+/// The quota of a volume of so many bytes: most have none.
+fn quota_for(bytes: u64) -> Option<u64> {
+    let units = (bytes / engine::QUOTA_UNIT).max(1);
+    random().is_multiple_of(4).then(|| (1 + random() % units) * engine::QUOTA_UNIT)
+}
+
 /// How often the space is looked at until it adds up: what is moved in between counts twice.
 const AUDITS: usize = 50;
 
@@ -111,7 +117,8 @@ impl Array {
         Prng::new(random()).fill(&mut id);
         let bytes = size * u64_of(unit);
         let block_size = stdx::num::u32_of(unit);
-        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size, quota: None };
+        let quota = quota_for(bytes);
+        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size, quota };
         told(self.pool.create_volume(spec).await).map(|_| ())
     }
 
@@ -141,6 +148,11 @@ impl Array {
         Some(format!("{audit:?}, and volumes have {least} to {most} blocks"))
     }
 
+    /// Whether a volume has a quota.
+    pub fn has_quota(&self, name: &str) -> bool {
+        self.pool.volume(name).is_ok_and(|volume| volume.quota().is_some())
+    }
+
     /// Whether the pool says that it wins no space back because it cannot read what has it.
     pub async fn is_unreadable(&self) -> bool {
         let status = self.pool.status().await;
@@ -149,11 +161,23 @@ impl Array {
 
     /// What volumes do not use as they should, while nobody writes: each of these has so many blocks, at least and at
     /// most.
-    pub async fn check_used(&self, volumes: &[(String, u64, u64)]) -> Option<String> {
+    /// Quotas are kept to within so many blocks, which hosts may have written at once.
+    pub async fn check_used(&self, volumes: &[(String, u64, u64)], at_once: u64) -> Option<String> {
         // Where too many drives are away nobody can count.
         if !self.pool.counted().await.ok()? {
             return None;
         }
+        let beyond = volumes.iter().find_map(|(name, ..)| {
+            let quota = self.pool.volume(name).ok()?.quota()?;
+            let used = quota.used?;
+            let is_within = used <= quota.bytes + at_once * u64_of(BLOCK);
+            let bytes = quota.bytes;
+            (!is_within).then(|| format!("`{name}` holds {used} bytes, and may hold {bytes}"))
+        });
+        beyond.or_else(|| self.beside_used(volumes))
+    }
+
+    fn beside_used(&self, volumes: &[(String, u64, u64)]) -> Option<String> {
         volumes.iter().find_map(|(name, least, most)| {
             let used = self.pool.volume(name).ok()?.used()?;
             let fits = (least * u64_of(BLOCK)..=most * u64_of(BLOCK)).contains(&used);

@@ -3,6 +3,7 @@
 use super::clones::clone_of;
 use super::snapshots::{check, made, named, put, take, trim};
 use super::*;
+use crate::QuotaStatus;
 
 const B: u64 = BLOCK as u64;
 

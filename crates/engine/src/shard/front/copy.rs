@@ -198,8 +198,9 @@ impl Front {
             let n = u64_of(n);
             self.destage.look_at_log();
             let (source, key) = (source.forward(n), target.forward(n));
-            self.appended(self.base.log.append(Append::Refer { key, source, entries }).await)?;
+            // Nobody may be there any more to hear of it.
             charge.keep();
+            self.appended(self.base.log.append(Append::Refer { key, source, entries }).await)?;
         }
         drop(promise);
         Ok(())

@@ -20,6 +20,7 @@ use crate::limits::PLANS_KEPT;
 use crate::log::Found;
 use crate::map::{Contents, Extents};
 use crate::shard::Outcome;
+use crate::shard::base::count;
 use crate::unverified::{LENT_BLOCKS_MAX, UnverifiedRead};
 use crate::volume::state::{Ancestor, BLOCK_BYTES, State};
 
@@ -178,7 +179,16 @@ impl Front {
     /// # Errors
     /// `Corrupt` when the redundancy could not give a block back, `Failed` when too many drives are
     /// lost.
-    pub async fn fetch(&self, mut plan: Plan, out: &mut [u8]) -> Result<()> {
+    pub async fn fetch(&self, plan: Plan, out: &mut [u8]) -> Result<()> {
+        let fetched = self.fetch_all(plan, out).await;
+        let is_unreadable = |error: &Error| matches!(error.kind, Kind::Corrupt | Kind::Failed);
+        if fetched.as_ref().is_err_and(is_unreadable) {
+            count(&self.unreadable, 1);
+        }
+        fetched
+    }
+
+    async fn fetch_all(&self, mut plan: Plan, out: &mut [u8]) -> Result<()> {
         // Begun before the plan lets go of what it found.
         let _inheriting = plan.ancestors.is_some().then(|| self.inheriting.enter());
         self.fetch_settled(&mut plan, out).await?;

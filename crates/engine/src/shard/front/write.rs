@@ -216,6 +216,9 @@ impl Front {
         let blocks = u32_of(walk.next().1);
         let stored = reserved.commit().map_err(|e| self.why(e))?;
         walk.committed = Some(Committed { sequence: stored.sequence, blocks });
+        if let Some(promise) = &mut walk.promise {
+            promise.committed();
+        }
         if stored.is_durable {
             walk.keep();
             self.counting.note_change();

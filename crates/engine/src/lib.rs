@@ -48,7 +48,8 @@ pub use pool::{
     Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GroupChange,
     GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec, LogStatus, OpenOptions,
     Pool, PoolPlan, PoolSpec, PoolStatus, Rebuild, Rejoin, RollbackSpec, Scrub, ScrubPosition,
-    SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
+    SnapshotName, SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown, VolumeSpec, VolumeStatus,
+    look_at_labels,
 };
 pub use quotas::QuotaStatus;
 pub use reading::{Begun, Reading};

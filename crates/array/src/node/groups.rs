@@ -139,11 +139,11 @@ impl Node {
         taken.iter().map(|path| self.snapshot(path)).collect()
     }
 
-    /// Deletes the snapshot of this name of each volume of a group that has one, one after another. Gives what is lost.
+    /// Deletes the snapshot of this name of each volume of a group that has one, all or none. Gives what is lost.
     ///
     /// # Errors
-    /// `NotFound` where no volume of the group has one, `Conflict` while one of them is mapped or where that is not meant:
-    /// then nothing is deleted. `Failed`: then those that are left are deleted by asking again.
+    /// `NotFound` where no volume of the group has one, `Conflict` while some of them are mapped or where that is not meant,
+    /// `Failed`.
     pub fn delete_group_snapshots(
         &self,
         path: &GroupPath,
@@ -174,9 +174,8 @@ impl Node {
         let (all, losses) = find()?;
         check_meant(&losses, consent.force)?;
         let open = self.open_pool_named(&path.pool)?;
-        for SnapshotPath { volume, snapshot } in &all {
-            open.delete_snapshot(&volume.volume, snapshot)?;
-        }
+        let names = all.iter().map(|one| (one.volume.volume.clone(), one.snapshot.clone()));
+        open.delete_snapshots(&names.collect::<Vec<_>>())?;
         self.events.record(Severity::Info, format!("{} deleted, of group {path}", words(&all)));
         Ok(losses)
     }

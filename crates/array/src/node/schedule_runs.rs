@@ -305,8 +305,8 @@ impl Node {
         for id in rule.beyond(|id| held.contains_key(id)) {
             let Some(path) = held.get(&id) else { continue };
             let kept = view.check_not_mapped(&Backend::Snapshot(path.clone()));
-            let done =
-                kept.and_then(|()| open.delete_snapshot(&path.volume.volume, &path.snapshot));
+            let one = [(path.volume.volume.clone(), path.snapshot.clone())];
+            let done = kept.and_then(|()| open.delete_snapshots(&one));
             let is_news = match &done {
                 Ok(()) => self.runs.lock().mapped.remove(&id),
                 Err(_) => self.runs.lock().mapped.insert(id),

@@ -161,7 +161,7 @@ impl Node {
         let losses = self.losses_of_snapshot(path)?;
         check_meant(&losses, consent.force)?;
         let open = self.open_pool_named(&path.volume.pool)?;
-        open.delete_snapshot(&path.volume.volume, &path.snapshot)?;
+        open.delete_snapshots(&[(path.volume.volume.clone(), path.snapshot.clone())])?;
         self.events.record(Severity::Info, format!("snapshot {path} deleted"));
         Ok(losses)
     }

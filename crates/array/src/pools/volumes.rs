@@ -267,16 +267,25 @@ impl OpenPool {
         })
     }
 
-    /// Deletes a snapshot.
+    /// Deletes snapshots, each of which is given by the names of its volume and its own: all or none.
     ///
     /// # Errors
-    /// `NotFound`, `Failed`.
-    pub fn delete_snapshot(&self, volume: &Name, name: &Name) -> Result<()> {
-        self.snapshot(volume, name)?;
-        let (of, snapshot) = (volume.to_string(), name.to_string());
-        self.call(|pool| async move { pool.delete_snapshot(&of, &snapshot).await })?;
-        if let Some(held) = self.held().lock().get_mut(volume) {
-            held.snapshots.retain(|snapshot| snapshot.name != *name);
+    /// `NotFound`, `Invalid` for too many, `Failed`.
+    pub fn delete_snapshots(&self, of: &[(Name, Name)]) -> Result<()> {
+        for (volume, name) in of {
+            self.snapshot(volume, name)?;
+        }
+        let named = |(volume, name): &(Name, Name)| engine::SnapshotName {
+            volume: volume.to_string(),
+            name: name.to_string(),
+        };
+        let names: Vec<_> = of.iter().map(named).collect();
+        self.call(|pool| async move { pool.delete_snapshots(names).await })?;
+        let mut held = self.held().lock();
+        for (volume, name) in of {
+            if let Some(held) = held.get_mut(volume) {
+                held.snapshots.retain(|snapshot| snapshot.name != *name);
+            }
         }
         Ok(())
     }

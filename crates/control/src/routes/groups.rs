@@ -120,7 +120,8 @@ async fn take_group_snapshots(
     Ok((StatusCode::CREATED, Json(taken)))
 }
 
-/// Deletes the snapshot of this name of each volume of a group that has one. Where one of them is mapped, none is deleted.
+/// Deletes the snapshot of this name of each volume of a group that has one: all of them, or none. Where one of them is
+/// mapped, none is deleted.
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/groups/{group}/snapshots/{snapshot}", tag = "group",
     params(("pool" = Name, Path), ("group" = Name, Path), ("snapshot" = Name, Path), Consent),

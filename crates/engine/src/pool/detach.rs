@@ -9,7 +9,7 @@ use reactor::sync::Signal;
 
 use super::Pool;
 use super::changes::{ChangedExtent, inherited};
-use super::lineage::cut_loose;
+use super::lineage::Removal;
 use super::volumes::{find, invalid};
 use crate::address::View;
 use crate::error::{Error, Kind, Result};
@@ -215,7 +215,7 @@ impl Pool {
                 let detached = Object { detaching: false, detached, ..volume.clone() };
                 return Ok((catalog.edit(vec![Record::Put(detached)]), Some(vec![])));
             }
-            let (records, loose) = cut_loose(catalog, volume);
+            let (records, loose) = Removal::of(catalog).cut(volume).end();
             Ok((catalog.edit(records), Some(loose)))
         };
         let Some(loose) = self.0.common.superblock.change_catalog(cut).await? else {

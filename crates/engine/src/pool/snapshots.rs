@@ -8,7 +8,6 @@ use reactor::join_all;
 use stdx::num::usize32;
 
 use super::Pool;
-use super::lineage::removal;
 use super::volumes::{find, invalid};
 use crate::address::{Version, View};
 use crate::error::{Error, Kind, Result};
@@ -285,31 +284,5 @@ impl Pool {
         let none = || Error::new(Kind::NotFound, format!("{volume}@{name} is being taken"));
         let state = state.ok_or_else(none)?;
         Ok(Volume::new(Arc::clone(&self.0.handles), state, &self.0.common))
-    }
-
-    /// Deletes a snapshot. The space of what it alone saw comes back behind that.
-    ///
-    /// # Errors
-    /// `NotFound`, and `Failed` when too many drives failed.
-    pub async fn delete_snapshot(&self, volume: &str, name: &str) -> Result<()> {
-        let _turn = self.turn().await?;
-        let common = &self.0.common;
-        let drop = |catalog: &Catalog| {
-            let snapshot = find_snapshot(catalog, volume, name)?.clone();
-            // With the last one that needs it goes what its volume was before it was rolled back.
-            let (records, loose) = removal(catalog, snapshot.view);
-            Ok((catalog.edit(records), (snapshot, loose)))
-        };
-        let (snapshot, loose) = common.superblock.change_catalog(drop).await?;
-        if let Some(state) = self.0.snapshots.borrow_mut().remove(&snapshot.view) {
-            state.close();
-            common.used.remove(&state);
-            common.snapshots.note_freed(Self::end_of(state.unique().unwrap_or(0)));
-        }
-        if let (Some(view), Some(sees)) = (snapshot.parent, snapshot.sees()) {
-            common.snapshots.remove(view, sees);
-        }
-        self.forget_clones(&loose);
-        Ok(())
     }
 }

@@ -18,6 +18,7 @@ mod changes;
 mod clones;
 mod copies;
 mod crossing;
+mod delete_snapshots;
 mod detach;
 mod discards;
 mod graces;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use reactor::sync::Held;
 
 use super::Pool;
-use super::lineage::{Lineages, removal};
+use super::lineage::{Lineages, Removal};
 use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
@@ -165,6 +165,7 @@ impl Pool {
 
     /// Takes over the volumes the catalog has, and ends what was begun with them before a crash.
     pub(super) async fn adopt_volumes(&self) -> Result<()> {
+        self.end_deletions().await?;
         let objects = self
             .0
             .common
@@ -308,7 +309,7 @@ impl Pool {
                 let unseen = Object { bytes: 0, shrunk_from: 0, group: None, ..volume.clone() };
                 return Ok((changed(catalog, unseen), vec![]));
             }
-            let (records, loose) = removal(catalog, view);
+            let (records, loose) = Removal::of(catalog).remove(&[view]).end();
             Ok((catalog.edit(records), loose))
         };
         let common = &self.0.common;

@@ -177,13 +177,14 @@ a snapshot of that name. The clones are a group as others are, and need the firs
         #[command(flatten)]
         how: JobArgs,
     },
-    /// Delete the snapshot of this name of each volume of a group that has one.
+    /// Delete the snapshot of this name of each volume of a group that has one: all of them, or none.
     #[command(after_long_help = "\
 Examples:
   flashloom group delete-snapshot fast/app@monday
   flashloom group delete-snapshot fast/app@monday --yes
 
-It goes by the volumes that are in the group now. While one of these snapshots is mapped, none is deleted.")]
+It goes by the volumes that are in the group now, and passes over those without a snapshot of that name. While one of these
+snapshots is mapped, none is deleted. They go in one step: a crash leaves all of them, or none.")]
     DeleteSnapshot {
         #[command(flatten)]
         of: OfGroupSnapshot,

@@ -40,6 +40,8 @@ fn snapshots_of_a_group_are_deleted_together(dir: &Path) {
     assert!(said.contains("fast/log@mon is namespace 5"), "{said}");
     assert_eq!(names(&json(dir, "snapshot list fast")), ["fast/db@mon", "fast/log@mon"]);
     json(dir, "snapshot unmap fast/log@mon --yes");
+    // Who came later has none of that name, and is in the way of nothing.
+    json(dir, "group add fast/app fast/web");
     let losses = json(dir, "group delete-snapshot fast/app@mon --dry-run");
     assert_eq!(losses["losses"].as_array().unwrap().len(), 2, "{losses}");
     let (_, said) = failure(dir, "group delete-snapshot fast/app@mon");
@@ -50,6 +52,7 @@ fn snapshots_of_a_group_are_deleted_together(dir: &Path) {
     assert_eq!(json(dir, "snapshot list fast"), Value::Array(Vec::new()));
     let (_, said) = failure(dir, "group delete-snapshot fast/app@mon --yes");
     assert!(said.contains("no volume of group fast/app has a snapshot mon"), "{said}");
+    json(dir, "group remove fast/app fast/web");
 }
 
 #[test]

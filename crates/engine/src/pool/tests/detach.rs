@@ -15,7 +15,7 @@ use crate::limits::CLONES_DEEP_MAX;
 const B: u64 = BLOCK as u64;
 
 /// Waits until nothing is being detached any more.
-async fn detached(pool: &Pool) {
+pub(super) async fn detached(pool: &Pool) {
     while !pool.0.detaching.borrow().is_empty() {
         reactor::sleep(Duration::from_millis(1)).await;
     }

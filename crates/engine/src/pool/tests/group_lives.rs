@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::super::delete_snapshots::edit_to_delete;
 use super::clones::{clone_of, reopened};
+use super::delete_snapshots::of_each;
+use super::detach::detached;
 use super::group_clones::cloned;
 use super::groups::{adding, group, groups, killed, removing, take};
 use super::snapshots::{check_drives, live, made};
@@ -17,8 +20,8 @@ struct World {
     /// By volume, its snapshots.
     volumes: BTreeMap<String, BTreeSet<String>>,
     made: u64,
-    /// Snapshots of groups, rollbacks and clones of groups, so that none is left out.
-    seen: (u64, u64, u64),
+    /// Snapshots of groups, rollbacks, clones of groups and snapshots deleted together, so that none is left out.
+    seen: (u64, u64, u64, u64),
 }
 
 fn any<'a>(prng: &mut Prng, mut all: impl ExactSizeIterator<Item = &'a String>) -> Option<String> {
@@ -109,6 +112,29 @@ impl World {
         }
     }
 
+    /// A snapshot of all volumes of a group that have one of that name is deleted in one step, and leaves what it would if
+    /// they were deleted one after another.
+    async fn delete_group_snapshots(&mut self, pool: &Pool, prng: &mut Prng) {
+        let Some(of) = any(prng, self.groups.keys()) else { return };
+        let one = any(prng, self.groups[&of].iter());
+        let Some(name) = one.and_then(|one| any(prng, self.volumes[&one].iter())) else { return };
+        let mut volumes: Vec<&String> = self.groups[&of].iter().collect();
+        volumes.retain(|volume| self.volumes[*volume].contains(&name));
+        let names = of_each(volumes.iter().map(|volume| volume.as_str()), &name);
+        detached(pool).await;
+        let mut expected = pool.0.common.superblock.catalog(Catalog::clone);
+        for one in &names {
+            let edit = edit_to_delete(&expected, std::slice::from_ref(one)).unwrap().0;
+            expected.apply(&edit).unwrap();
+        }
+        self.seen.3 += u64::from(names.len() > 1);
+        pool.delete_snapshots(names).await.unwrap();
+        assert!(pool.0.common.superblock.catalog(|catalog| catalog.has_same(&expected)));
+        for volume in self.groups[&of].clone() {
+            self.volumes.get_mut(&volume).unwrap().remove(&name);
+        }
+    }
+
     async fn roll_back(&mut self, pool: &Pool, prng: &mut Prng, volume: String) {
         let Some(snapshot) = any(prng, self.volumes[&volume].iter()) else { return };
         let keep = (prng.below(2) == 0).then(|| (self.name("k"), [8; 16]));
@@ -163,6 +189,8 @@ impl World {
                 self.volumes.remove(&volume);
                 self.groups.values_mut().for_each(|members| _ = members.remove(&volume));
             }
+            // What is no clone is refused.
+            19 => drop(pool.detach_volume(&volume).await),
             _ => {}
         }
     }
@@ -188,9 +216,9 @@ impl World {
 
 #[test]
 fn whatever_happens_groups_have_the_volumes_that_they_should() {
-    let mut cloned = 0;
+    let (mut cloned, mut deleted) = (0, 0);
     for seed in 0..8 {
-        cloned += reactor::simulate(seed, async move {
+        let [clones, deletions] = reactor::simulate(seed, async move {
             let (drives, log, mut pool, _) = made(1).await;
             let mut world = World::default();
             world.volumes.insert("db".to_owned(), BTreeSet::new());
@@ -203,6 +231,7 @@ fn whatever_happens_groups_have_the_volumes_that_they_should() {
                         6 if world.volumes.len() < 24 => {
                             world.clone_group(&pool, &mut prng).await;
                         }
+                        7 => world.delete_group_snapshots(&pool, &mut prng).await,
                         _ => world.change_volumes(&pool, &mut prng).await,
                     }
                     world.check(&pool);
@@ -229,8 +258,9 @@ fn whatever_happens_groups_have_the_volumes_that_they_should() {
             assert_eq!(pool.0.common.superblock.catalog(|catalog| catalog.len()), 0);
             pool.close().await.unwrap();
             check_drives(&drives, &log).await;
-            world.seen.2
+            [world.seen.2, world.seen.3]
         });
+        (cloned, deleted) = (cloned + clones, deleted + deletions);
     }
-    assert!(cloned > 8, "groups were cloned: {cloned}");
+    assert!(cloned > 8 && deleted > 8, "groups: {cloned} cloned, {deleted} with snapshots deleted");
 }

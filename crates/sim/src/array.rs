@@ -2,6 +2,7 @@
 
 mod damage;
 mod exam;
+mod groups;
 mod log_moves;
 mod operator;
 mod poison;

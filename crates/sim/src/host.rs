@@ -1,5 +1,7 @@
 //! The workload: hosts that read and write, and a manager that makes and changes volumes.
 
+mod groups;
+
 use crate::contents::BLOCK;
 use crate::life::Life;
 use crate::model::Target;
@@ -33,6 +35,9 @@ const SNAPSHOTS: usize = 4;
 /// Clones beside the other volumes at most, to begin with.
 const CLONES: usize = 3;
 
+/// Of so many operations that have to do with snapshots one has to do with those of a group.
+const GROUPS: u64 = 6;
+
 /// More than there can be hosts.
 const PLACES: usize = 1 << 10;
 
@@ -44,7 +49,11 @@ const LOG_MOVES: u64 = 100;
 
 struct Yard {
     volumes: Vec<Volume>,
+    /// One group at a time.
+    grouping: Semaphore,
 }
+
+pub use groups::GROUP_SNAPSHOT;
 
 /// Runs all hosts and the manager until each has done its share.
 pub async fn work(life: &Rc<Life>) {
@@ -73,7 +82,8 @@ async fn open_yard(life: &Life) -> Yard {
     }
     let most = usize64(life.run.plan.volumes).max(volumes.len());
     volumes.resize_with(most, || volume(None));
-    let yard = Yard { volumes: volumes.into_iter().chain(clones(life)).collect() };
+    let volumes = volumes.into_iter().chain(clones(life)).collect();
+    let yard = Yard { volumes, grouping: Semaphore::new(1) };
     for volume in yard.volumes[..most].iter().filter(|v| v.target.borrow().is_none()) {
         if !life.is_over() {
             create(life, volume).await;
@@ -137,6 +147,10 @@ async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
         }
         let snapshots = life.run.plan.snapshot_percent;
         if snapshots > 0 && prng.below(100) < snapshots {
+            if prng.below(GROUPS) == 0 {
+                groups::group(life, yard, &mut prng).await;
+                continue;
+            }
             volume.places.acquire(1).await;
             snapshot(life, yard, volume, &mut prng).await;
             volume.places.release(1);

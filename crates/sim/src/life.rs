@@ -2,6 +2,7 @@
 
 mod answer;
 mod exam;
+mod groups;
 mod operations;
 
 use crate::contents;
@@ -74,6 +75,8 @@ pub struct Counts {
     pub destaged: u64,
     /// Moves of the log.
     pub log_moves: u64,
+    /// Times that copies of several volumes were looked at, and were of one instant.
+    pub instants: u64,
 }
 
 impl Run {
@@ -458,6 +461,7 @@ async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violati
     }
     life.settle_volumes();
     life.verify().await;
+    life.check_instants().await;
     life.audit().await;
     if !life.is_over() {
         host::work(&life).await;

@@ -18,10 +18,13 @@
 //! the log's records of that time are gone from it, which takes none. Of each block any version since then
 //! may be what is left, one that was seen or not, and that is what it stays.
 
+mod instants;
 mod register;
 mod volumes;
 
 use crate::contents::{BLOCK, Found, Stamp};
+pub use instants::Copied;
+use instants::Instant;
 use register::{Kind, Origin, Register, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -110,6 +113,9 @@ pub struct Model {
     /// When the reads under way began.
     reads: Vec<Moment>,
     copies: Vec<Copying>,
+    /// Made, or deleted, as a whole.
+    together: Vec<Vec<Serial>>,
+    instants: Vec<Instant>,
     rotted: bool,
     /// The log is lost at some time, perhaps.
     log_may_be_lost: bool,

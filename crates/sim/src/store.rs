@@ -67,6 +67,42 @@ impl Store {
         }
     }
 
+    /// What the snapshot of a volume is called among all that is one of several by this name.
+    pub fn name_in_group(&self, volume: &str, name: &str) -> Option<String> {
+        match self {
+            Self::Reference(_) => None,
+            Self::Array(pool) => pool.name_in_group(volume, name),
+        }
+    }
+
+    /// Takes snapshots of volumes at one instant, which have a name together.
+    pub async fn take_group(&self, volumes: &[String], name: &str) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Err(Refusal::Other("the reference takes no snapshots".into())),
+            Self::Array(pool) => pool.take_group(volumes, name).await,
+        }
+    }
+
+    /// Makes clones of snapshots that have a name together, by volume what its clone is called.
+    pub async fn clone_group(
+        &self,
+        name: &str,
+        clones: &[(String, String)],
+    ) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Err(Refusal::Other("the reference makes no clones".into())),
+            Self::Array(pool) => pool.clone_group(name, clones).await,
+        }
+    }
+
+    /// Deletes snapshots in one step.
+    pub async fn delete_together(&self, names: &[String]) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Err(Refusal::Other("the reference has no snapshots".into())),
+            Self::Array(pool) => pool.delete_together(names).await,
+        }
+    }
+
     /// Takes a volume back to one of its snapshots.
     pub async fn roll_back(&self, to: &str, keep: Option<&str>) -> Result<(), Refusal> {
         match self {

@@ -5,7 +5,8 @@ use crate::contents::BLOCK;
 use crate::host::SNAPSHOT;
 use crate::store::{Refusal, Volumes};
 use engine::{
-    CloneSpec, DriveState, Kind, Pool, RollbackSpec, SnapshotSpec, VolumeSpec, WritesRefused,
+    CloneSpec, DriveState, Kind, Pool, RollbackSpec, SnapshotName, SnapshotSpec, VolumeSpec,
+    WritesRefused,
 };
 use reactor::{Handle, random, sleep};
 use std::cell::Cell;
@@ -50,9 +51,11 @@ impl Array {
         };
         let names = self.pool.volumes();
         let snapshots = names.iter().filter_map(|name| {
-            let unit = u64::from(self.pool.volume(name).ok()?.block_size());
+            let volume = self.pool.volume(name).ok()?;
+            let unit = u64::from(volume.block_size());
             let snapshots = self.pool.snapshots(name).ok()?.into_iter();
-            Some(snapshots.map(move |snapshot| (snapshot.name, snapshot.bytes / unit)))
+            let called = move |name: &str| Self::called(&volume, name);
+            Some(snapshots.map(move |snapshot| (called(&snapshot.name), snapshot.bytes / unit)))
         });
         let snapshots: Vec<_> = snapshots.flatten().collect();
         names.into_iter().filter_map(sized).chain(snapshots).collect()
@@ -61,15 +64,14 @@ impl Array {
     /// A volume, or a snapshot.
     pub fn volume(&self, name: &str) -> Result<engine::Volume, Refusal> {
         match self.volume_of(name) {
-            Some(volume) => told(self.pool.snapshot(&volume, name)),
+            Some(of) => told(self.pool.snapshot(&of.volume, &of.name)),
             None => told(self.pool.volume(name)),
         }
     }
 
-    /// The volume that has a snapshot of this name: there are no others of that name.
-    fn volume_of(&self, snapshot: &str) -> Option<String> {
-        let has = |volume: &String| self.pool.snapshot(volume, snapshot).is_ok();
-        snapshot.starts_with(SNAPSHOT).then(|| self.pool.volumes().into_iter().find(has))?
+    /// A snapshot by what it is called among all: there are no others of that name.
+    fn volume_of(&self, snapshot: &str) -> Option<SnapshotName> {
+        snapshot.starts_with(SNAPSHOT).then(|| self.snapshot_of(snapshot))?
     }
 
     pub async fn take_snapshot(&self, volume: &str, name: &str) -> Result<(), Refusal> {
@@ -82,9 +84,10 @@ impl Array {
     pub async fn clone_volume(&self, of: &str, name: &str, size: u64) -> Result<(), Refusal> {
         let mut id = [0; 16];
         Prng::new(random()).fill(&mut id);
-        let volume = self.volume_of(of).ok_or(Refusal::NotFound)?;
+        let SnapshotName { volume, name: snapshot } =
+            self.volume_of(of).ok_or(Refusal::NotFound)?;
         let bytes = size * u64::from(told(self.pool.volume(&volume))?.block_size());
-        let (snapshot, name) = (of.to_owned(), name.to_owned());
+        let name = name.to_owned();
         let spec = CloneSpec { volume, snapshot, name, id, bytes: Some(bytes), quota: None };
         told(self.pool.clone_volume(spec).await).map(drop)
     }
@@ -93,8 +96,9 @@ impl Array {
     pub async fn roll_back(&self, to: &str, keep: Option<&str>) -> Result<(), Refusal> {
         let mut id = [0; 16];
         Prng::new(random()).fill(&mut id);
-        let volume = self.volume_of(to).ok_or(Refusal::NotFound)?;
-        let (snapshot, keep) = (to.to_owned(), keep.map(|keep| (keep.to_owned(), id)));
+        let SnapshotName { volume, name: snapshot } =
+            self.volume_of(to).ok_or(Refusal::NotFound)?;
+        let keep = keep.map(|keep| (keep.to_owned(), id));
         let spec = RollbackSpec { volume, snapshot, keep, created: 1 };
         told(self.pool.rollback_volume(spec).await).map(drop)
     }
@@ -197,7 +201,7 @@ impl Array {
 
     pub async fn delete(&self, name: &str) -> Result<(), Refusal> {
         match self.volume_of(name) {
-            Some(volume) => told(self.pool.delete_snapshot(&volume, name).await),
+            Some(of) => told(self.pool.delete_snapshot(&of.volume, &of.name).await),
             None => told(self.pool.delete_volume(name).await),
         }
     }

@@ -26,7 +26,20 @@ impl std::fmt::Display for Summary<'_> {
 
 impl Life {
     pub async fn write(&self, v: &Target, first: u64, count: u64, patience: Option<Duration>) {
+        self.write_stamped(v, first, count, patience, |_| {}).await;
+    }
+
+    /// Calls `note` with what names the write, before it begins. Tells whether it was done.
+    pub(super) async fn write_stamped(
+        &self,
+        v: &Target,
+        first: u64,
+        count: u64,
+        patience: Option<Duration>,
+        note: impl FnOnce(Stamp),
+    ) -> bool {
         let stamp = self.run.model.borrow_mut().stamp();
+        note(stamp);
         let mut data = vec![0; usize64(count) * v.unit];
         for (block, out) in (first..).zip(data.chunks_exact_mut(v.unit)) {
             contents::fill(out, stamp, v.serial, block);
@@ -44,8 +57,10 @@ impl Life {
             true => Answer::Refused(Refusal::Full),
             false => answer,
         };
+        let done = matches!(answer, Answer::Done(()));
         self.end_write(&what, &begun, answer);
         self.count(|c| c.writes += 1);
+        done
     }
 
     /// A pool that says it is full must not be far from it.
@@ -179,7 +194,7 @@ impl Life {
 
     /// Whether a snapshot, or what a clone began with, cannot be read because something of it is in the log, which nothing
     /// leaves.
-    async fn waits_for_log<T>(&self, v: &Target, answer: &Answer<T>) -> bool {
+    pub(super) async fn waits_for_log<T>(&self, v: &Target, answer: &Answer<T>) -> bool {
         (v.parent.is_some() || v.inherits)
             && matches!(answer, Answer::Refused(Refusal::Busy(_)))
             && (self.run.world.is_scarce() || self.is_unreadable().await)
@@ -263,7 +278,13 @@ impl Life {
         }
     }
 
-    fn refuse_whole(&self, what: &str, refusal: &Refusal, serial: Serial, begun: &Begun) {
+    pub(super) fn refuse_whole(
+        &self,
+        what: &str,
+        refusal: &Refusal,
+        serial: Serial,
+        begun: &Begun,
+    ) {
         self.only_full(what, refusal);
         self.run.model.borrow_mut().end_write(begun, false);
         // With too many drives away nobody knows which of them have it.

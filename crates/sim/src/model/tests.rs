@@ -1,3 +1,5 @@
+mod groups;
+
 use super::*;
 use std::collections::BTreeMap;
 

@@ -225,6 +225,7 @@ impl Model {
     /// A volume missing, one too many, or of a size it cannot have.
     pub fn settle_volumes(&mut self, listed: &BTreeMap<String, u64>) -> Result<(), Violation> {
         let mut known = 0;
+        self.settle_together(listed)?;
         for volume in &mut self.volumes {
             let renamed = volume.renaming.take_if(|to| listed.contains_key(to));
             (volume.renaming, volume.cutting) = (None, None);

@@ -48,6 +48,7 @@ mod rebuild;
 mod remove;
 mod reopening;
 mod rollback;
+mod schedule_now;
 mod schedule_runs;
 mod schedules;
 mod scrub;

@@ -26,8 +26,12 @@ pub struct Schedules(pub BTreeMap<Uuid, Schedule>);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
-    /// Its volumes, and what they were called when they were seen last; one at least, all of one pool.
+    /// Its volumes, and what they were called when they were seen last; all of one pool, and one at least where they were
+    /// named. Of a group's, those that it had when it was looked at last.
     pub volumes: BTreeMap<Uuid, VolumePath>,
+    /// The group that it is of, if it is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<OfGroup>,
     /// What identifies their pool for ever: another one may have its name. Of one that was written down without, it is
     /// learned when it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,12 +129,12 @@ impl Rule {
         self.made.retain(|made| !made.snapshots.is_empty());
     }
 
-    /// What it has beyond what it keeps, of what is there, the oldest first.
-    pub fn beyond(&self, is_there: impl Fn(&Uuid) -> bool) -> Vec<Uuid> {
+    /// The runs that it has beyond what it keeps, of what is there, the oldest first.
+    pub fn beyond(&self, is_there: impl Fn(&Uuid) -> bool) -> Vec<Made> {
         let mut left = self.clone();
         left.forget(is_there);
         let beyond = left.made.len().saturating_sub(stdx::num::usize32(self.keep));
-        left.made.drain(..beyond).flat_map(|made| made.snapshots).collect()
+        left.made.drain(..beyond).collect()
     }
 }
 
@@ -142,7 +146,8 @@ fn before(every: Period, now: u64) -> u64 {
 impl Schedule {
     /// The pool of its volumes, as it was called when it was open last.
     pub fn pool(&self) -> Option<&Name> {
-        self.volumes.values().next().map(|path| &path.pool)
+        let of_group = self.group.as_ref().map(|group| &group.path.pool);
+        of_group.or_else(|| self.volumes.values().next().map(|path| &path.pool))
     }
 
     /// What its volumes are called, in order.
@@ -157,6 +162,9 @@ impl Schedule {
 
     /// In words, after "schedule of".
     pub fn words(&self) -> String {
+        if let Some(group) = &self.group {
+            return format!("group {}", group.path);
+        }
         let names: Vec<_> = self.named().iter().map(ToString::to_string).collect();
         names.join(", ")
     }
@@ -170,7 +178,7 @@ impl Schedule {
         let rule =
             |(every, rule): (&Period, &Rule)| NewScheduleRule { every: *every, keep: rule.keep };
         let asked = change.rules.clone().unwrap_or_else(|| self.rules.iter().map(rule).collect());
-        let mut wanted = rules(&asked, self.volumes.len(), template, now)?;
+        let mut wanted = rules(&asked, self.named_volumes(), template, now)?;
         for (every, rule) in &mut wanted {
             if let Some(before) = self.rules.get(every) {
                 *rule = Rule { keep: rule.keep, ..before.clone() };
@@ -196,9 +204,9 @@ impl Schedules {
         self.0.is_empty()
     }
 
-    /// The schedule of a volume.
+    /// The schedule of a volume. That of its group is none: who is in that changes.
     pub fn of_volume(&self, volume: &Uuid) -> Option<(Uuid, &Schedule)> {
-        let mut all = self.0.iter();
+        let mut all = self.0.iter().filter(|(_, of)| of.group.is_none());
         all.find(|(_, of)| of.volumes.contains_key(volume)).map(|(id, of)| (*id, of))
     }
 
@@ -274,5 +282,8 @@ pub fn written(time: u64) -> String {
     time.unwrap_or_default().strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
+mod groups;
 #[cfg(test)]
 mod tests;
+
+pub use groups::OfGroup;

@@ -68,10 +68,12 @@ fn schedule_table(all: &[Schedule]) -> Table {
     let mut table = table(&header, &[2, 3, 6]);
     for schedule in all {
         let volumes: Vec<_> = schedule.volumes.iter().map(ToString::to_string).collect();
+        let of_group = schedule.group.as_ref().map(|group| format!("group {group}"));
+        let volumes = of_group.unwrap_or_else(|| volumes.join(" "));
         for rule in &schedule.rules {
             let error = schedule.problem.as_ref().or(rule.error.as_ref());
             table.add_row([
-                volumes.join(" "),
+                volumes.clone(),
                 rule.every.to_string(),
                 rule.keep.to_string(),
                 rule.kept.to_string(),

@@ -3,18 +3,21 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::value::{NameTemplate, Period, VolumePath};
+use crate::value::{GroupPath, NameTemplate, Period, VolumePath};
 
-/// A schedule of snapshots of a volume, or of several that are taken at one instant.
+/// A schedule of snapshots of a volume, or of several that are taken at one instant: named ones, or those of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Schedule {
-    /// Its volumes, as they are called now.
+    /// The group that it is of, as that is called now; left out where its volumes were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupPath>,
+    /// Its volumes, as they are called now; of a group's, those that the group has now.
     pub volumes: Vec<VolumePath>,
     /// When, and how many are kept; the shortest period first.
     pub rules: Vec<ScheduleRule>,
     /// What the snapshots are called.
     pub name_template: NameTemplate,
-    /// Why it cannot run now: its pool is not open, or a volume of it is gone.
+    /// Why it cannot run now: its pool is not open, a volume of it is gone, or its group has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -44,7 +47,8 @@ pub struct ScheduleRule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSchedule {
-    /// Volumes of one pool that have none: their snapshots are taken at one instant.
+    /// Volumes of one pool that have none: their snapshots are taken at one instant. Or one group, which has none: each run
+    /// takes snapshots of the volumes that it has by then.
     pub volumes: Vec<VolumePath>,
     /// When, and how many are kept; each with a period of its own.
     pub rules: Vec<NewScheduleRule>,

@@ -98,18 +98,25 @@ impl Node {
         self.group(&path_now)
     }
 
-    /// Deletes a group; its volumes stay, and so do their snapshots.
+    /// Deletes a group; its volumes stay, and so do their snapshots. Gives what is lost: its schedule, if it has one.
     ///
     /// # Errors
-    /// `NotFound`, `Failed`.
+    /// `NotFound`, `Conflict` where what is lost is not meant, `Failed`.
     pub fn delete_group(&self, path: &GroupPath, consent: Consent) -> Result<Losses> {
+        let find = || {
+            let id = self.group(path)?.id;
+            Ok((id, Losses { losses: self.losses_of_group(path, &id) }))
+        };
         if consent.dry_run {
-            return self.group(path).map(|_| Losses::default());
+            return find().map(|(_, losses)| losses);
         }
         let _turn = self.turn(&path.pool, &Task::default())?;
+        let (id, losses) = find()?;
+        check_meant(&losses, consent.force)?;
         self.open_pool_named(&path.pool)?.delete_group(&path.group)?;
         self.events.record(Severity::Info, format!("group {path} deleted: its volumes stay"));
-        Ok(Losses::default())
+        self.drop_schedule_of_group(path, id);
+        Ok(losses)
     }
 
     /// Takes a snapshot of each volume of a group, all at one instant.

@@ -104,7 +104,8 @@ impl Node {
 fn failing(of: &Schedule) -> Option<Finding> {
     let (every, why) =
         of.rules.iter().find_map(|(every, rule)| Some((every, rule.error.as_ref()?)))?;
-    let path = of.named().into_iter().next()?;
+    let named = || of.named().into_iter().next().map(ToString::to_string);
+    let path = of.group.as_ref().map(|group| group.path.to_string()).or_else(named)?;
     Some(Finding {
         health: Health::Degraded,
         subject: format!("schedule of {}", of.words()),

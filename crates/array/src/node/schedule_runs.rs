@@ -9,6 +9,7 @@ use api::value::{Backend, Name, Period, SnapshotPath, VolumePath};
 use uuid::Uuid;
 
 use super::Node;
+use super::schedule_now::Now;
 use super::schedules::now;
 use super::snapshots::words;
 use crate::jobs::Task;
@@ -85,14 +86,14 @@ impl Node {
             if !of.rules.iter().any(is_due) {
                 continue;
             }
-            let (volumes, problem) = view.schedule_now(of)?;
-            let Some(problem) = problem else {
+            let scheduled = view.schedule_now(of)?;
+            let Some(problem) = &scheduled.problem else {
                 self.runs.lock().waiting.remove(id);
-                pools.extend(volumes.into_values().next().map(|path| path.pool));
+                pools.extend(scheduled.pool().cloned());
                 continue;
             };
             let before = self.runs.lock().waiting.insert(*id, problem.clone());
-            if before.as_ref() != Some(&problem) {
+            if before.as_ref() != Some(problem) {
                 let words = format!(
                     "schedule of {} waits, and makes up for one run then: {problem}",
                     of.words()
@@ -137,14 +138,14 @@ impl Node {
                 return Err(Error::new(Kind::NotFound, what));
             }
         };
-        let (volumes, problem) = self.view().schedule_now(&of)?;
-        if let Some(problem) = problem {
+        let scheduled = self.view().schedule_now(&of)?;
+        if let Some(problem) = &scheduled.problem {
             return Err(Error::new(Kind::Conflict, format!("the schedule cannot run: {problem}")));
         }
-        let pool = volumes.into_values().next().map_or_else(|| path.pool.clone(), |path| path.pool);
+        let pool = scheduled.pool().unwrap_or(&path.pool).clone();
         {
             let _turn = self.turn(&pool, &Task::default())?;
-            let gone = || Error::new(Kind::NotFound, format!("volume {path} has no schedule"));
+            let gone = || Error::new(Kind::NotFound, format!("{path} has no schedule"));
             let (open, _) = self.scheduled_in(&pool, id)?.ok_or_else(gone)?;
             for every in asked {
                 let now = now();
@@ -163,17 +164,21 @@ impl Node {
     ) -> Result<Option<(Arc<OpenPool>, schedules::Schedule)>> {
         let view = self.view();
         let Some(of) = view.state.schedules.0.get(&id) else { return Ok(None) };
-        let (volumes, problem) = view.schedule_now(of)?;
+        let Now { volumes, group, problem } = view.schedule_now(of)?;
         if problem.is_some() || volumes.values().any(|path| path.pool != *pool) {
             return Ok(None);
         }
         let Ok(open) = view.serving()?.pools.pool(pool) else { return Ok(None) };
         let pool_id = Some(open.id());
-        if volumes != of.volumes || pool_id != of.pool_id {
-            let named = volumes.clone();
-            self.change_schedule(id, move |of| (of.volumes, of.pool_id) = (named, pool_id))?;
+        let scheduled = schedules::Schedule { volumes, group, pool_id, ..of.clone() };
+        if scheduled != *of {
+            let named = scheduled.clone();
+            // Its rules may have changed meanwhile.
+            self.change_schedule(id, move |of| {
+                (of.volumes, of.group, of.pool_id) = (named.volumes, named.group, named.pool_id);
+            })?;
         }
-        Ok(Some((open, schedules::Schedule { volumes, pool_id, ..of.clone() })))
+        Ok(Some((open, scheduled)))
     }
 
     fn change_schedule(
@@ -295,35 +300,53 @@ impl Node {
         Ok(of.named().into_iter().map(path).collect())
     }
 
-    /// Deletes what a rule made beyond what it keeps; how many snapshots. What hosts have is kept until they do not.
+    /// Deletes what a rule made beyond what it keeps, what a run made in one step; how many snapshots. What hosts have is
+    /// kept until they do not, and where it is of a group all that is of the same run.
     fn delete_beyond(&self, open: &OpenPool, id: Uuid, every: Period) -> Result<usize> {
         let view = self.view();
         let Some(of) = view.state.schedules.0.get(&id) else { return Ok(0) };
         let Some(rule) = of.rules.get(&every) else { return Ok(0) };
         let held = snapshots_of(open, of);
         let mut deleted = 0;
-        for id in rule.beyond(|id| held.contains_key(id)) {
-            let Some(path) = held.get(&id) else { continue };
-            let kept = view.check_not_mapped(&Backend::Snapshot(path.clone()));
-            let one = [(path.volume.volume.clone(), path.snapshot.clone())];
-            let done = kept.and_then(|()| open.delete_snapshots(&one));
-            let is_news = match &done {
-                Ok(()) => self.runs.lock().mapped.remove(&id),
-                Err(_) => self.runs.lock().mapped.insert(id),
-            };
-            match done {
-                Ok(()) => deleted += 1,
-                Err(error) if is_news => {
-                    let words = format!(
-                        "snapshot {path} is beyond the {} that are kept, and not deleted yet: {error}",
-                        rule.keep
-                    );
-                    self.events.record(Severity::Warning, words);
+        for made in rule.beyond(|id| held.contains_key(id)) {
+            let ids = made.snapshots.into_iter();
+            let mut all: Vec<_> = ids.filter_map(|id| Some((id, held.get(&id)?))).collect();
+            let mut kept = None;
+            all.retain(|(id, path)| {
+                let check = view.check_not_mapped(&Backend::Snapshot((*path).clone()));
+                let is_free = check.is_ok();
+                if let Err(error) = check {
+                    self.tell_kept(*id, path, rule.keep, &error);
+                    kept = Some(error);
                 }
-                Err(_) => {}
+                is_free
+            });
+            if all.is_empty() || of.group.is_some() && kept.is_some() {
+                continue;
+            }
+            let names = all.iter().map(|(_, of)| (of.volume.volume.clone(), of.snapshot.clone()));
+            let done = open.delete_snapshots(&names.collect::<Vec<_>>());
+            for (id, path) in all {
+                match &done {
+                    Ok(()) => {
+                        self.runs.lock().mapped.remove(&id);
+                        deleted += 1;
+                    }
+                    Err(error) => self.tell_kept(id, path, rule.keep, error),
+                }
             }
         }
         Ok(deleted)
+    }
+
+    /// Says once why a snapshot is not deleted that is beyond what is kept.
+    fn tell_kept(&self, id: Uuid, path: &SnapshotPath, keep: u32, error: &Error) {
+        if self.runs.lock().mapped.insert(id) {
+            let words = format!(
+                "snapshot {path} is beyond the {keep} that are kept, and not deleted yet: {error}"
+            );
+            self.events.record(Severity::Warning, words);
+        }
     }
 
     /// Writes down what came of a run.
@@ -339,14 +362,17 @@ impl Node {
         let Some(of) = view.state.schedules.0.get(&id) else { return Ok(()) };
         let held = snapshots_of(open, of);
         let error = error.map(|error| error.context.clone());
-        self.change_rule(id, every, move |rule| {
-            rule.forget(|id| held.contains_key(id));
-            rule.settled = run.due;
-            rule.failed += u64::from(error.is_some());
-            if error.is_none() {
-                rule.last = Some(run.at);
+        self.change_schedule(id, move |of| {
+            if let Some(rule) = of.rules.get_mut(&every) {
+                rule.forget(|id| held.contains_key(id));
+                rule.settled = run.due;
+                rule.failed += u64::from(error.is_some());
+                if error.is_none() {
+                    rule.last = Some(run.at);
+                }
+                rule.error = error;
             }
-            rule.error = error;
+            of.forget_former(|id| held.get(id).map(|path| &path.volume));
         })
     }
 }
@@ -360,7 +386,7 @@ fn snapshots_of(open: &OpenPool, of: &schedules::Schedule) -> BTreeMap<Uuid, Sna
             (id, SnapshotPath { volume: path.clone(), snapshot: snapshot.name })
         })
     };
-    of.volumes.values().flat_map(each).collect()
+    of.made_of().flat_map(|(_, path)| each(path)).collect()
 }
 
 /// What the snapshots of a run are called: by the template, and by a number where one of the volumes has such a one already.

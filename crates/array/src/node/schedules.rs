@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::v1::{
     Consent, Kind, Losses, NewSchedule, Schedule, ScheduleChange, ScheduleRule, Severity,
 };
-use api::value::{Name, Period, VolumePath};
+use api::value::{GroupPath, Name, Period, VolumePath};
 use uuid::Uuid;
 
 use super::Node;
 use super::owner::View;
+use super::schedule_now::{Now, is_called, members};
 use crate::jobs::Task;
-use crate::pools::Pools;
-use crate::schedules::{self, Rule};
+use crate::pools::OpenPool;
+use crate::schedules::{self, OfGroup, Rule};
 use crate::{Error, Result, events};
 
 /// Seconds since 1970-01-01 00:00:00 UTC.
@@ -21,32 +22,7 @@ pub(super) fn now() -> u64 {
 }
 
 impl View {
-    /// A schedule with its volumes as they are called now, and why it cannot run, if it cannot.
-    pub(super) fn schedule_now(
-        &self,
-        of: &schedules::Schedule,
-    ) -> Result<(BTreeMap<Uuid, VolumePath>, Option<String>)> {
-        let pools = &self.serving()?.pools;
-        let mut volumes = of.volumes.clone();
-        // A pool may have another name since it was imported.
-        let found = pools.open_pools().find_map(|pool| {
-            let called = pool.volumes_called(&of.ids());
-            (!called.is_empty()).then(|| (pool.name().clone(), called))
-        });
-        let Some((pool, called)) = found else {
-            return Ok((volumes, Some(missing(pools, of))));
-        };
-        let mut problem = None;
-        for (id, path) in &mut volumes {
-            match called.get(id) {
-                Some(name) => *path = VolumePath { pool: pool.clone(), volume: name.clone() },
-                None => problem = Some(gone(pools, path)),
-            }
-        }
-        Ok((volumes, problem))
-    }
-
-    /// The schedule of a volume, as it is called now; where it has none, one that waits for a volume that was called so.
+    /// The schedule of a volume or a group, as it is called now; where it has none, one that waits for what was called so.
     fn schedule_of(&self, path: &VolumePath) -> Result<(Uuid, &schedules::Schedule)> {
         let pools = &self.serving()?.pools;
         let known = pools.volume(path).ok().map(|volume| Uuid::from_bytes(volume.id()));
@@ -54,27 +30,29 @@ impl View {
         if let Some(found) = known.and_then(|id| all.of_volume(&id)) {
             return Ok(found);
         }
+        let group = pools.pool(&path.pool).ok().and_then(|pool| pool.group(&path.volume).ok());
+        if let Some(found) = group.as_ref().and_then(|(group, _)| all.of_group(&group.id)) {
+            return Ok(found);
+        }
         for (id, of) in &all.0 {
-            if !of.volumes.values().any(|volume| volume == path) {
-                continue;
-            }
             // One that is called otherwise by now is not meant.
-            let (volumes, _) = self.schedule_now(of)?;
-            if volumes.values().any(|volume| volume == path) {
+            if of.is_called(path) && is_called(&self.schedule_now(of)?, path) {
                 return Ok((*id, of));
             }
         }
-        Err(Error::new(Kind::NotFound, format!("volume {path} has no schedule"))
+        let noun = if group.is_some() { "group" } else { "volume" };
+        Err(Error::new(Kind::NotFound, format!("{noun} {path} has no schedule"))
             .help("`flashloom schedule list` shows those there are"))
     }
 
     fn schedule_document(&self, of: &schedules::Schedule) -> Result<Schedule> {
-        let (volumes, problem) = self.schedule_now(of)?;
+        let Now { volumes, group, problem } = self.schedule_now(of)?;
         let mut volumes: Vec<_> = volumes.into_values().collect();
         volumes.sort();
+        let group = group.map(|group| group.path);
         let now = now();
         let rules = of.rules.iter().map(|(every, rule)| document(*every, rule, now)).collect();
-        Ok(Schedule { volumes, rules, name_template: of.template.clone(), problem })
+        Ok(Schedule { group, volumes, rules, name_template: of.template.clone(), problem })
     }
 }
 
@@ -87,12 +65,16 @@ impl Node {
         let view = self.view();
         let all = view.state.schedules.0.values().map(|of| view.schedule_document(of));
         let mut all = all.collect::<Result<Vec<_>>>()?;
-        all.retain(|of| pool.is_none_or(|pool| of.volumes.iter().any(|path| path.pool == *pool)));
-        all.sort_by(|one, other| one.volumes.cmp(&other.volumes));
+        let is_in = |of: &Schedule, pool: &Name| {
+            let of_group = of.group.as_ref().is_some_and(|group| group.pool == *pool);
+            of_group || of.volumes.iter().any(|path| path.pool == *pool)
+        };
+        all.retain(|of| pool.is_none_or(|pool| is_in(of, pool)));
+        all.sort_by(|one, other| (&one.group, &one.volumes).cmp(&(&other.group, &other.volumes)));
         Ok(all)
     }
 
-    /// The schedule of a volume.
+    /// The schedule of a volume or a group.
     ///
     /// # Errors
     /// `NotFound`, `Stopping`.
@@ -120,25 +102,13 @@ impl Node {
         // None of them is deleted meanwhile.
         let _turn = self.turn(&pool, &Task::default())?;
         let open = self.open_pool_named(&pool)?;
-        let mut volumes = BTreeMap::new();
-        for path in &new.volumes {
-            let id = Uuid::from_bytes(open.volume(&path.volume)?.id());
-            if volumes.insert(id, path.clone()).is_some() {
-                return Err(Error::new(Kind::Invalid, format!("volume {path} is named twice")));
-            }
-        }
-        let made = schedules::Schedule { volumes, pool_id: Some(open.id()), template, rules };
+        let (volumes, group) = scheduled_of(&open, new)?;
+        let pool_id = Some(open.id());
+        let made = schedules::Schedule { volumes, group, pool_id, template, rules };
         let words = made.words();
         self.owner.ask(move |owned| {
-            for (id, path) in &made.volumes {
-                if owned.state.schedules.of_volume(id).is_some() {
-                    let what = format!("volume {path} has a schedule");
-                    return Err(Error::new(Kind::Conflict, what).help(format!(
-                        "`flashloom schedule show {path}` shows it, and `flashloom schedule delete {path}` makes room for another"
-                    )));
-                }
-            }
             let mut all = owned.state.schedules.clone();
+            check_unscheduled(&all, &made)?;
             all.0.insert(Uuid::new_v4(), made);
             all.check()?;
             owned.keep_changed(move |state| state.schedules = all)
@@ -252,29 +222,45 @@ fn document(every: Period, rule: &Rule, now: u64) -> ScheduleRule {
     }
 }
 
-/// Why a schedule waits of whose volumes none is in an open pool.
-fn missing(pools: &Pools, of: &schedules::Schedule) -> String {
-    let Some(pool) = of.pool() else { return "it has no volumes".to_owned() };
-    let is_other = |id: Uuid| pools.id_of(pool).is_ok_and(|has| has != id);
-    if of.pool_id.is_some_and(is_other) {
-        let words = of.words();
-        return format!(
-            "pool {pool} is another one by now: the one with {words} was exported, and is not imported again"
-        );
+/// The volumes of a new schedule, all of this pool, and the group that it is of, if it is of one.
+fn scheduled_of(
+    open: &OpenPool,
+    new: &NewSchedule,
+) -> Result<(BTreeMap<Uuid, VolumePath>, Option<OfGroup>)> {
+    if let [path] = &*new.volumes
+        && let Ok((group, names)) = open.group(&path.volume)
+    {
+        let path = GroupPath { pool: path.pool.clone(), group: path.volume.clone() };
+        let volumes = members(open, &path.pool, names);
+        return Ok((volumes, Some(OfGroup { id: group.id, path, former: BTreeMap::new() })));
     }
-    match (pools.pool(pool), of.volumes.values().next()) {
-        (Err(error), _) => error.context,
-        (Ok(_), Some(path)) if of.volumes.len() == 1 => gone(pools, path),
-        (Ok(_), _) => format!("there is no volume {} any more", of.words()),
+    let mut volumes = BTreeMap::new();
+    for path in &new.volumes {
+        if open.group(&path.volume).is_ok() {
+            let what = format!("{path} is a group, and other volumes are named with it");
+            return Err(Error::new(Kind::Invalid, what)
+                .help("make a schedule of the group alone, or name its volumes"));
+        }
+        let id = Uuid::from_bytes(open.volume(&path.volume)?.id());
+        if volumes.insert(id, path.clone()).is_some() {
+            return Err(Error::new(Kind::Invalid, format!("volume {path} is named twice")));
+        }
     }
+    Ok((volumes, None))
 }
 
-/// Why a volume is not in its pool that is looked for by its identity.
-fn gone(pools: &Pools, path: &VolumePath) -> String {
-    match pools.volume(path) {
-        Ok(_) => format!(
-            "volume {path} is another one by now: it was made anew, or its pool was exported"
-        ),
-        Err(_) => format!("there is no volume {path} any more"),
+/// Refuses a schedule of what has one.
+fn check_unscheduled(all: &schedules::Schedules, made: &schedules::Schedule) -> Result<()> {
+    let has_one = |noun: &str, path: String| {
+        let help = format!(
+            "`flashloom schedule show {path}` shows it, and `flashloom schedule delete {path}` makes room for another"
+        );
+        Err(Error::new(Kind::Conflict, format!("{noun} {path} has a schedule")).help(help))
+    };
+    if let Some(group) = &made.group {
+        let is_free = all.of_group(&group.id).is_none();
+        return if is_free { Ok(()) } else { has_one("group", group.path.to_string()) };
     }
+    let taken = made.volumes.iter().find(|(id, _)| all.of_volume(id).is_some());
+    taken.map_or(Ok(()), |(_, path)| has_one("volume", path.to_string()))
 }

@@ -44,6 +44,12 @@ impl OpenPool {
         Ok((group, names))
     }
 
+    /// What the group with this identity is called, if it is here.
+    pub fn group_called(&self, id: Uuid) -> Option<Name> {
+        let groups = self.held().groups();
+        groups.iter().find(|(_, group)| group.id == id).map(|(name, _)| name.clone())
+    }
+
     /// Whether a volume or a group has this name.
     pub fn has_named(&self, name: &Name) -> bool {
         self.volume(name).is_ok() || self.held().groups().contains_key(name)

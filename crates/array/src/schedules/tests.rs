@@ -107,6 +107,10 @@ fn runs_are_neither_repeated_nor_lost_whatever_the_clock_does() {
     }
 }
 
+fn beyond(rule: &Rule, is_there: &dyn Fn(&Uuid) -> bool) -> Vec<Uuid> {
+    rule.beyond(is_there).into_iter().flat_map(|made| made.snapshots).collect()
+}
+
 #[test]
 fn what_is_kept_counts_what_is_there_and_nothing_else_goes() {
     let ids: Vec<Uuid> = (0..12).map(Uuid::from_u128).collect();
@@ -115,10 +119,10 @@ fn what_is_kept_counts_what_is_there_and_nothing_else_goes() {
         Made { due, snapshots: vec![ids[at], ids[at + 1]] }
     };
     let mut rule = Rule { keep: 3, made: (0..6).map(made).collect(), ..Rule::default() };
-    assert_eq!(rule.beyond(|_| true), ids[..6]);
+    assert_eq!(beyond(&rule, &|_| true), ids[..6]);
     // Both of one run and one of another were deleted by hand.
     let is_there = |id: &Uuid| ![ids[4], ids[8], ids[9]].contains(id);
-    assert_eq!(rule.beyond(is_there), [ids[0], ids[1], ids[2], ids[3]]);
+    assert_eq!(beyond(&rule, &is_there), [ids[0], ids[1], ids[2], ids[3]]);
     rule.forget(is_there);
     assert_eq!(rule.made.len(), 5);
     assert_eq!(rule.made[2].snapshots, [ids[5]]);
@@ -160,7 +164,7 @@ fn all_schedules_together_keep_a_bounded_number() {
         let rules = rules(&asked(&[("1h", keep)]), 2, &template, DAY).unwrap();
         Schedules(BTreeMap::from([(
             Uuid::nil(),
-            Schedule { volumes, pool_id: None, template, rules },
+            Schedule { volumes, group: None, pool_id: None, template, rules },
         )]))
     };
     assert_eq!(of(32 << 10).check(), Ok(()));
@@ -176,7 +180,7 @@ fn a_changed_rule_goes_on_with_what_it_made() {
     let volumes = BTreeMap::from([(Uuid::nil(), "fast/db".parse().unwrap())]);
     let template = NameTemplate::default();
     let rules = rules(&asked(&[("1h", 5), ("1d", 5)]), 1, &template, DAY).unwrap();
-    let mut of = Schedule { volumes, pool_id: None, template, rules };
+    let mut of = Schedule { volumes, group: None, pool_id: None, template, rules };
     let made = vec![Made { due: DAY, snapshots: vec![Uuid::from_u128(7)] }];
     of.rules.get_mut(&every("1h")).unwrap().made = made.clone();
     let change =
@@ -202,7 +206,8 @@ fn a_schedule_is_of_its_pool_and_not_of_one_that_is_called_alike() {
     let [volume, pool, other] = [1, 2, 3].map(Uuid::from_u128);
     let volumes = BTreeMap::from([(volume, "fast/db".parse().unwrap())]);
     let template = NameTemplate::default();
-    let mut of = Schedule { volumes, pool_id: Some(pool), template, rules: BTreeMap::new() };
+    let mut of =
+        Schedule { volumes, group: None, pool_id: Some(pool), template, rules: BTreeMap::new() };
     let (has, nothing) = (BTreeSet::from([volume]), BTreeSet::new());
     assert!(of.is_in(pool, &nothing) && !of.is_in(other, &has));
     // Of one that was written down without, only its volumes tell.

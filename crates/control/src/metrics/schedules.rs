@@ -1,6 +1,7 @@
-//! Schedules of snapshots: a series for each rule and volume.
+//! Schedules of snapshots: a series for each rule and volume, or group.
 
 use api::v1::{Schedule, ScheduleRule};
+use api::value::Name;
 
 use super::Text;
 
@@ -50,14 +51,20 @@ fn family(
     let name = format!("flashloom_schedule_{suffix}");
     text.family(&name, kind, help);
     for schedule in schedules {
-        for path in &schedule.volumes {
-            for rule in &schedule.rules {
-                let Some(value) = value(rule) else { continue };
-                let every = rule.every.to_string();
-                let (pool, volume) = (path.pool.as_str(), path.volume.as_str());
-                let labels = vec![("pool", pool), ("volume", volume), ("every", every.as_str())];
+        for rule in &schedule.rules {
+            let Some(value) = value(rule) else { continue };
+            let every = rule.every.to_string();
+            let mut sample = |pool: &Name, label: &'static str, of: &Name| {
+                let labels =
+                    vec![("pool", pool.as_str()), (label, of.as_str()), ("every", &*every)];
                 text.sample(&name, &labels, value);
+            };
+            // A volume of a group may have a schedule of its own, too.
+            if let Some(group) = &schedule.group {
+                sample(&group.pool, "group", &group.group);
+                continue;
             }
+            schedule.volumes.iter().for_each(|of| sample(&of.pool, "volume", &of.volume));
         }
     }
 }

@@ -89,7 +89,7 @@ async fn change_group(
     blocking(move || node.change_group(&path, &change)).await.map(Json)
 }
 
-/// Deletes a group. Its volumes stay, and so do their snapshots: nothing is lost.
+/// Deletes a group. Its volumes stay, and so do their snapshots; its schedule is lost, if it has one.
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/groups/{group}", tag = "group",
     params(("pool" = Name, Path), ("group" = Name, Path), Consent),

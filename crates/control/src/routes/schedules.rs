@@ -39,7 +39,7 @@ async fn list_schedules(
     Ok(part_of(all, offset, limit))
 }
 
-/// Makes a schedule: snapshots of its volumes are taken at one instant when they are due, and deleted once there are enough.
+/// Makes a schedule: snapshots of its volumes, or of a group's, are taken at one instant when they are due, and deleted once there are enough.
 #[utoipa::path(
     post, path = "/v1/schedules", tag = "schedule", request_body = NewSchedule,
     responses((status = 201, body = Schedule), (status = "4XX", body = Problem))
@@ -52,7 +52,7 @@ async fn create_schedule(
     Ok((StatusCode::CREATED, Json(made)))
 }
 
-/// The schedule that a volume has.
+/// The schedule that a volume has, or a group that is named in its place.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/volumes/{volume}/schedule", tag = "schedule",
     params(("pool" = Name, Path), ("volume" = Name, Path)),
@@ -66,7 +66,7 @@ async fn show_schedule(
     blocking(move || node.schedule(&path)).await.map(Json)
 }
 
-/// Changes the rules of the schedule that a volume has, or what its snapshots are called.
+/// Changes the rules of the schedule that a volume or a group has, or what its snapshots are called.
 #[utoipa::path(
     patch, path = "/v1/pools/{pool}/volumes/{volume}/schedule", tag = "schedule",
     params(("pool" = Name, Path), ("volume" = Name, Path)), request_body = ScheduleChange,
@@ -81,7 +81,7 @@ async fn change_schedule(
     blocking(move || node.alter_schedule(&path, &change)).await.map(Json)
 }
 
-/// Deletes the schedule that a volume has, of all its volumes. The snapshots that it made stay.
+/// Deletes the schedule that a volume or a group has, of all its volumes. The snapshots that it made stay.
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/volumes/{volume}/schedule", tag = "schedule",
     params(("pool" = Name, Path), ("volume" = Name, Path), Consent),
@@ -96,7 +96,7 @@ async fn delete_schedule(
     removed(node, consent, move |node| node.delete_schedule(&path, consent)).await
 }
 
-/// Runs the schedule that a volume has now: all its rules, or one.
+/// Runs the schedule that a volume or a group has now: all its rules, or one.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/volumes/{volume}/schedule/run", tag = "schedule",
     params(("pool" = Name, Path), ("volume" = Name, Path), RunAsked),

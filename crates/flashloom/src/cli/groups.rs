@@ -117,7 +117,9 @@ Examples:
     /// Delete a group; its volumes stay, and so do their snapshots.
     #[command(after_long_help = "\
 Examples:
-  flashloom group delete fast/app")]
+  flashloom group delete fast/app
+
+Its schedule goes with it, if it has one: that has to be meant.")]
     #[command(alias = "rm")]
     Delete {
         #[command(flatten)]

@@ -5,10 +5,10 @@ use clap::{Args, Subcommand};
 
 use super::{SureArgs, value};
 
-/// A volume that has a schedule.
+/// A volume or group that has a schedule.
 #[derive(Args, Clone, Debug)]
 pub struct OfScheduled {
-    /// The volume; of several volumes' schedule, any of them.
+    /// The volume, or the group; of several volumes' schedule, any of them.
     #[arg(value_name = "POOL/VOLUME", value_parser = value::<VolumePath>)]
     pub volume: VolumePath,
 }
@@ -27,18 +27,21 @@ pub struct RuleArgs {
 /// What to do with schedules.
 #[derive(Debug, Subcommand)]
 pub enum ScheduleVerb {
-    /// Have snapshots of a volume, or of several at one instant, taken by themselves, and deleted once there are enough.
+    /// Have snapshots of a volume, or of several or a group at one instant, taken by themselves, and deleted once there are
+    /// enough.
     #[command(after_long_help = "\
 Examples:
   flashloom schedule create fast/db --every 1h --keep 24 --every 1d --keep 30
   flashloom schedule create fast/db fast/log --every 15m --keep 96
+  flashloom schedule create fast/app --every 1h --keep 24
   flashloom schedule create fast/db --every 1d --keep 7 --name-template nightly-{time}
 
 Every 1h is on the hour, every 1d at midnight, every 1w on Thursday at midnight, in UTC: the multiples of the period since
-1970. Of runs that were missed, one is made up for as soon as it can be. Only what a rule itself made is ever deleted,
+1970. Where fast/app is a group, each run is of the volumes that it has by then, and what a run made is deleted in one step.
+Of runs that were missed, one is made up for as soon as it can be. Only what a rule itself made is ever deleted,
 and not while hosts have it mapped.")]
     Create {
-        /// The volumes, all of one pool.
+        /// The volumes, all of one pool; or a group.
         #[arg(value_name = "POOL/VOLUME", required = true, value_parser = value::<VolumePath>)]
         volumes: Vec<VolumePath>,
         #[command(flatten)]
@@ -80,7 +83,7 @@ Examples:
         #[arg(value_name = "POOL", value_parser = value::<Name>)]
         pool: Option<Name>,
     },
-    /// Print the schedule of a volume, and how it fares.
+    /// Print the schedule of a volume or a group, and how it fares.
     #[command(after_long_help = "\
 Examples:
   flashloom schedule show fast/db")]
@@ -102,7 +105,7 @@ What is taken counts as any other run: it is kept and deleted by the rule. What 
         #[arg(long, value_name = "PERIOD", value_parser = value::<Period>)]
         every: Option<Period>,
     },
-    /// Delete the schedule of a volume; the snapshots that it made stay.
+    /// Delete the schedule of a volume or a group; the snapshots that it made stay.
     #[command(after_long_help = "\
 Examples:
   flashloom schedule delete fast/db")]

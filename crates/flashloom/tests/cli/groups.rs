@@ -187,7 +187,8 @@ fn a_wrong_request_for_groups_changes_nothing_and_says_what_is_right() {
         ("volume map fast/app -n nqn.2026-11.io.flashloom:x --allow-any-host", "is a group"),
         ("snapshot create fast/app@tue", "app is a group, not a volume"),
         ("snapshot list fast/app", "fast/app is a group, not a volume"),
-        ("schedule create fast/app --every 1h --keep 2", "fast/app is a group, not a volume"),
+        ("schedule create fast/app fast/db --every 1h --keep 2", "a group, and other volumes"),
+        ("schedule show fast/app", "group fast/app has no schedule"),
     ];
     for (asked, right) in wrong {
         let (_, said) = failure(dir, asked);

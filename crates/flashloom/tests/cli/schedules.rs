@@ -138,6 +138,41 @@ fn snapshots_are_taken_and_deleted_as_a_schedule_says() {
     drop(daemon);
 }
 
+#[test]
+fn a_schedule_of_a_group_takes_snapshots_of_all_its_volumes() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SERVE);
+    make(dir);
+    json(dir, "group create fast/app --volume fast/db --volume fast/log");
+    let made = json(dir, "schedule create fast/app --every 1h --keep 1");
+    assert_eq!(made["group"], "fast/app");
+    assert_eq!(made["volumes"], serde_json::json!(["fast/db", "fast/log"]));
+    json(dir, "schedule run fast/app");
+    until_event(dir, "schedule of group fast/app, every 1h: snapshots fast/db@1h-");
+    let first = [names(dir, "fast/db"), names(dir, "fast/log")];
+    assert_eq!(first[0][0].replace("/db@", "/log@"), first[1][0], "by one name, at one instant");
+    json(dir, "group rename fast/app shop");
+    json(dir, "group remove fast/shop fast/log");
+    let ran = json(dir, "schedule run fast/shop");
+    assert_eq!(
+        (&ran["group"], &ran["volumes"]),
+        (&"fast/shop".into(), &serde_json::json!(["fast/db"]))
+    );
+    assert_eq!((names(dir, "fast/db").len(), names(dir, "fast/log").len()), (1, 0));
+    let table = String::from_utf8(run(dir, "schedule list").stdout).unwrap();
+    assert!(table.contains("group fast/shop"), "{table}");
+    let of = "flashloom_schedule_runs_failed_total{pool=\"fast\",group=\"shop\",every=\"1h\"} 0";
+    assert!(scrape(dir).lines().any(|line| line == of));
+    let (_, said) = failure(dir, "group delete fast/shop");
+    assert!(said.contains("the schedule of group fast/shop would be lost"), "{said}");
+    json(dir, "group delete fast/shop --yes");
+    until_event(dir, "schedule of group fast/shop dropped with it");
+    assert_eq!(json(dir, "schedule list"), Value::Array(Vec::new()));
+    assert_eq!(names(dir, "fast/db").len(), 1);
+    drop(daemon);
+}
+
 /// The drives of a pool, as an option for each.
 fn drives(dir: &Path, of: &str, size: &str) -> String {
     (0..2).map(|n| format!(" --drive {}/{of}{n}{size}", dir.display())).collect()

@@ -8,6 +8,8 @@ use super::*;
 use crate::node::{Options, Source};
 use crate::state::late;
 
+mod groups;
+
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 const HOUR: u64 = 3600;
 
@@ -24,19 +26,23 @@ fn start(dir: &Path) -> Arc<Node> {
     node
 }
 
-/// A node with a pool of two volumes that have a schedule, and the hour in which it was made.
-fn scheduled(dir: &Path, keep: u32) -> (Arc<Node>, u64) {
-    let node = start(dir);
+fn make_pool(node: &Node, dir: &Path, volumes: &[&str]) {
     let mut new: NewPool = serde_json::from_str(r#"{"name": "fast", "drives": []}"#).unwrap();
     let drive = |n| format!("{}/d{n},size=192MiB", dir.display()).parse().unwrap();
     new.drives = (0..2).map(drive).collect();
     new.log_size = Some("16MiB".parse().unwrap());
     node.create_pool(&new).unwrap();
-    for name in ["db", "log"] {
+    for name in volumes {
         let new = format!(r#"{{"name": "{name}", "size": 1048576}}"#);
         let new: NewVolume = serde_json::from_str(&new).unwrap();
         node.create_volume(&pool(), &new).unwrap();
     }
+}
+
+/// A node with a pool of two volumes that have a schedule, and the hour in which it was made.
+fn scheduled(dir: &Path, keep: u32) -> (Arc<Node>, u64) {
+    let node = start(dir);
+    make_pool(&node, dir, &["db", "log"]);
     let new = format!(
         r#"{{"volumes": ["fast/db", "fast/log"], "rules": [{{"every": "1h", "keep": {keep}}}]}}"#
     );

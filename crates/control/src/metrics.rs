@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use api::v1::{
-    Bucket, BudgetMetrics, Counters, Job, Listener, Metrics, NodeHealth, Pool, ReactorMetrics,
-    RefusedConnects, Schedule, Status, Subsystem, Volume,
+    Bucket, BudgetMetrics, Counters, Group, Job, Listener, Metrics, NodeHealth, Pool,
+    ReactorMetrics, RefusedConnects, Schedule, Status, Subsystem, Volume,
 };
 use api::value::AnaState;
 
+mod groups;
 mod hardware;
 mod health;
 mod pools;
@@ -77,6 +78,7 @@ pub struct Documents {
     pub jobs: Vec<Job>,
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
+    pub groups: Vec<Group>,
     pub schedules: Vec<Schedule>,
     /// When they were asked for, in milliseconds since 1970.
     pub now_ms: u64,
@@ -91,12 +93,13 @@ pub fn text(documents: Option<&Documents>, metrics: &Metrics) -> String {
     text.family(name, "gauge", "0 when something did not answer in time, and is missing here.");
     text.sample(name, &vec![], u8::from(complete));
     if let Some(documents) = documents {
-        let Documents { status, health, jobs, pools, volumes, schedules, now_ms, subsystems } =
-            documents;
+        let Documents { status, health, jobs, pools, volumes, groups, .. } = documents;
+        let Documents { schedules, now_ms, subsystems, .. } = documents;
         node(&mut text, status);
         health::text(&mut text, status, health, jobs);
         listeners(&mut text, &status.listeners);
         pools::text(&mut text, pools, volumes);
+        groups::text(&mut text, groups);
         schedules::text(&mut text, schedules, *now_ms);
         hardware::of_spares(&mut text, pools);
         hardware::of_namespaces(&mut text, subsystems);

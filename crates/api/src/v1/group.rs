@@ -19,6 +19,10 @@ pub struct Group {
     pub volumes: Vec<VolumePath>,
     /// When it was made: milliseconds since 1970-01-01 00:00:00 UTC, of which the pool keeps whole seconds.
     pub created_ms: u64,
+    /// By when each of its volumes had had a snapshot at last, taken with the group or not: when the one was taken that is
+    /// the oldest of their newest. Likewise; left out while one of them has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_snapshot_ms: Option<u64>,
 }
 
 /// A group to make.

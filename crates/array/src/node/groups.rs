@@ -28,7 +28,10 @@ impl Node {
             if of_pool.is_none_or(|of| of == pool.name()) {
                 let of = |group| GroupPath { pool: pool.name().clone(), group };
                 let each = pool.groups().into_iter();
-                all.extend(each.map(|(name, group, volumes)| document(of(name), &group, volumes)));
+                all.extend(each.map(|(name, group, volumes)| {
+                    let last = pool.last_snapshot(&volumes);
+                    document(of(name), &group, volumes, last)
+                }));
             }
         }
         all.sort_by(|one, other| one.name.cmp(&other.name));
@@ -40,8 +43,10 @@ impl Node {
     /// # Errors
     /// `NotFound`, `Failed` when its pool is not open.
     pub fn group(&self, path: &GroupPath) -> Result<Group> {
-        let (group, volumes) = self.open_pool_named(&path.pool)?.group(&path.group)?;
-        Ok(document(path.clone(), &group, volumes))
+        let open = self.open_pool_named(&path.pool)?;
+        let (group, volumes) = open.group(&path.group)?;
+        let last = open.last_snapshot(&volumes);
+        Ok(document(path.clone(), &group, volumes, last))
     }
 
     /// Makes a group of some volumes.
@@ -227,8 +232,11 @@ pub(super) fn words_of(what: &str, volumes: &[VolumePath]) -> String {
     format!("{what} {}{more}", names.join(", "))
 }
 
-fn document(name: GroupPath, of: &pools::Group, volumes: Vec<Name>) -> Group {
+/// `last` is when the volumes had had a snapshot at last, in seconds since 1970.
+fn document(name: GroupPath, of: &pools::Group, volumes: Vec<Name>, last: Option<u64>) -> Group {
     let volume = |volume| VolumePath { pool: name.pool.clone(), volume };
     let volumes = volumes.into_iter().map(volume).collect();
-    Group { id: of.id, volumes, created_ms: of.created.saturating_mul(1000), name }
+    let created_ms = of.created.saturating_mul(1000);
+    let last_snapshot_ms = last.map(|last| last.saturating_mul(1000));
+    Group { id: of.id, volumes, created_ms, last_snapshot_ms, name }
 }

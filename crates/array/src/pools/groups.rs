@@ -50,6 +50,15 @@ impl OpenPool {
         groups.iter().find(|(_, group)| group.id == id).map(|(name, _)| name.clone())
     }
 
+    /// By when each of these volumes had had a snapshot at last, in seconds since 1970: when the one was taken that is the
+    /// oldest of their newest. `None` while one of them has none.
+    pub fn last_snapshot(&self, volumes: &[Name]) -> Option<u64> {
+        let held = self.held().lock();
+        let newest = |volume| held.get(volume)?.snapshots.last().map(|snapshot| snapshot.created);
+        let each = volumes.iter().map(newest).collect::<Option<Vec<u64>>>()?;
+        each.into_iter().min()
+    }
+
     /// Whether a volume or a group has this name.
     pub fn has_named(&self, name: &Name) -> bool {
         self.volume(name).is_ok() || self.held().groups().contains_key(name)

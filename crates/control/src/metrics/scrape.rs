@@ -41,7 +41,7 @@ impl Scrapes {
         let ask = move || {
             let _turn = turn;
             let (status, health, jobs) = (node.status()?, node.health()?, node.jobs());
-            let (pools, volumes) = (node.pools()?, node.volumes()?);
+            let (pools, volumes, groups) = (node.pools()?, node.volumes()?, node.groups(None)?);
             let subsystems = node.subsystems()?;
             let (schedules, now_ms) = (node.schedules(None)?, array::events::now_ms());
             Ok(Some(Documents {
@@ -50,6 +50,7 @@ impl Scrapes {
                 jobs,
                 pools,
                 volumes,
+                groups,
                 schedules,
                 now_ms,
                 subsystems,

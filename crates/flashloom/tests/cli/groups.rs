@@ -33,6 +33,33 @@ fn until_open(dir: &Path) {
     rig::wait_until("the pool is open", || json(dir, "pool show fast")["status"].is_object());
 }
 
+/// Of `fast/app` as it was made there are snapshots, and nothing else has changed.
+fn is_as_it_was(dir: &Path, made: &Value) {
+    let mut shown = json(dir, "group show fast/app");
+    assert_eq!(json(dir, "group list"), Value::Array(vec![shown.clone()]));
+    let last = shown.as_object_mut().unwrap().remove("last_snapshot_ms").unwrap();
+    assert_eq!(shown, *made);
+    is_measured(dir, last.as_u64().unwrap() / 1000);
+}
+
+/// Metrics tell of `fast/app`, of which there are snapshots of this time.
+fn is_measured(dir: &Path, last: u64) {
+    let scraped = scrape(dir);
+    let of = |name: &str| format!("flashloom_group_{name}{{pool=\"fast\",group=\"app\"}}");
+    for line in [format!("{} 2", of("volumes")), format!("{} {last}", of("last_snapshot_seconds"))]
+    {
+        assert!(scraped.lines().any(|is| is == line), "{line}: {scraped}");
+    }
+    // Of a group of one without snapshots there is no time.
+    json(dir, "group create fast/none --volume fast/web");
+    let scraped = scrape(dir);
+    assert!(scraped.contains("flashloom_group_volumes{pool=\"fast\",group=\"none\"} 1"));
+    assert!(
+        !scraped.contains("flashloom_group_last_snapshot_seconds{pool=\"fast\",group=\"none\"}")
+    );
+    json(dir, "group delete fast/none");
+}
+
 /// What `fast/app@mon` has is deleted as one, once hosts have none of it.
 fn snapshots_of_a_group_are_deleted_together(dir: &Path) {
     json(dir, &format!("snapshot map fast/log@mon -n {NQN} --nsid 5"));
@@ -94,8 +121,7 @@ fn a_group_has_snapshots_of_all_its_volumes_and_is_kept_in_its_pool() {
     assert_eq!([of(0), of(2)], [(&"db".into(), &"app".into()), (&"web".into(), &Value::Null)]);
     let daemon = Daemon::start(dir, &serve);
     until_open(dir);
-    assert_eq!(json(dir, "group show fast/app"), made);
-    assert_eq!(json(dir, "group list"), Value::Array(vec![made.clone()]));
+    is_as_it_was(dir, &made);
     snapshots_of_a_group_are_deleted_together(dir);
 
     // Members come and go, and are what they are whatever they are called.
@@ -321,7 +347,7 @@ fn a_group_is_cloned_as_it_was_at_one_instant() {
     drop(daemon);
     let daemon = Daemon::start(dir, &serve);
     until_open(dir);
-    assert_eq!(json(dir, "group show fast/test"), made);
+    assert_eq!(json(dir, "group show fast/test"), made, "of clones there is no snapshot");
     assert_eq!(volumes(dir, "fast/app"), ["db", "log"]);
     [(1, 0xb2), (2, 0xb2), (3, 0xc3), (4, 0xc3)].into_iter().for_each(|(nsid, byte)| {
         let volume = open(port, nsid);

@@ -31,6 +31,9 @@ pub const GROUP_VOLUMES_MAX: usize = 500;
 /// Which part of a volume's quota may be left for its writers to be let in without a look at what they replace.
 pub const QUOTA_MARGIN: u64 = 16;
 
+/// How long a count of a volume with a quota waits for what was let in before.
+pub const QUOTA_SETTLES: Duration = Duration::from_secs(1);
+
 /// Quotas are told in units of so many bytes: the catalog has 32 bits for each.
 pub const QUOTA_UNIT: u64 = 1 << 20;
 

@@ -50,13 +50,32 @@ fn marked(catalog: &Catalog, name: &str, detaching: bool) -> Result<Object> {
 }
 
 impl Pool {
+    /// Refuses to give a volume more of its own than its quota has room for: hosts would find nothing left of that.
+    fn check_room_to_detach(&self, name: &str, state: &State) -> Result<()> {
+        let Some(quota) = self.0.common.quotas.get(state.view) else { return Ok(()) };
+        let (Some(held), Some(inherited)) = (quota.held(), state.inherited()) else {
+            let what = format!(
+                "what volume {name} holds of its quota is not counted yet: try again in a moment"
+            );
+            return Err(Error::new(Kind::Busy, what));
+        };
+        let (needs, bytes) = (held * BLOCK_BYTES + inherited, quota.limit() * BLOCK_BYTES);
+        if needs > bytes {
+            let what = format!(
+                "volume {name} may hold up to {needs} bytes once it is detached, and its quota is {bytes} bytes"
+            );
+            return Err(Error::new(Kind::Full, what));
+        }
+        Ok(())
+    }
+
     /// Has a clone, or what was rolled back, get what it inherits as its own, by reference, behind this, also over the next
     /// openings. Then it is nobody's clone: reads ask nobody else, and what it was made of goes when it is deleted. What
     /// snapshots of it saw before stays as it is. Meanwhile it is used as ever; whoever writes takes turns with that.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` for what inherits nothing; `Busy` while it is still being [stopped](Self::stop_detaching);
-    /// `Failed` when the log or too many drives failed.
+    /// `NotFound`; `Invalid` for what inherits nothing; `Busy` while it is still being [stopped](Self::stop_detaching), or
+    /// has a quota and was not counted yet; `Full` where what it inherits may be more than its quota has room for; `Failed` when the log or too many drives failed.
     pub async fn detach_volume(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
         let state = self.volume(name)?.state;
@@ -72,6 +91,7 @@ impl Pool {
             Some(_) => return Ok(()),
             None => {}
         }
+        self.check_room_to_detach(name, &state)?;
         state.take_turns(true);
         let begin = |shard: Rc<Shard>| async move { shard.front.begin_turns().await };
         let mark = |catalog: &Catalog| {

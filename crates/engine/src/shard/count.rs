@@ -243,6 +243,7 @@ impl Counting {
     async fn count_volume(&self, view: View) -> bool {
         for _ in 0..COUNTS_AT_ONCE {
             let Some(ledger) = self.quotas.of(view) else { return false };
+            let _closed = ledger.close().await;
             let mark = ledger.mark();
             let state = &ledger.quota.state;
             let mut views: Vec<View> = state.lineage.former.clone();

@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::base::Base;
+use super::events::Event;
 use crate::address::View;
+use crate::limits::QUOTA_SETTLES;
 use crate::quotas::Quota;
 use crate::used::Counts;
 
@@ -30,6 +32,19 @@ pub struct Ledger {
     counted_at: Cell<u64>,
     /// Let in, and perhaps not appended yet.
     in_flight: Cell<u64>,
+    /// It is being counted: nobody else is let in, or what is appended meanwhile would count twice.
+    is_closed: Cell<bool>,
+    base: Rc<Base>,
+}
+
+/// A ledger that lets nobody in.
+pub struct Closed(Rc<Ledger>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.is_closed.set(false);
+        self.0.base.events.raise(Event::Counted);
+    }
 }
 
 /// So many blocks were let in. Dropped before they were [kept](Self::keep), they were not written.
@@ -63,10 +78,20 @@ impl Drop for Charge {
 }
 
 impl Ledger {
-    fn new(quota: Arc<Quota>, shard: u16) -> Self {
+    fn new(quota: Arc<Quota>, base: Rc<Base>) -> Self {
+        let shard = base.writer.shard();
         let counted = Cell::new(quota.share(shard).held());
         let zero = || Cell::new(0);
-        Self { quota, shard, counted, charged: zero(), counted_at: zero(), in_flight: zero() }
+        Self {
+            quota,
+            shard,
+            counted,
+            charged: zero(),
+            counted_at: zero(),
+            in_flight: zero(),
+            is_closed: Cell::new(false),
+            base,
+        }
     }
 
     /// Lets so many blocks in, whatever is there.
@@ -84,10 +109,35 @@ impl Ledger {
         let (charged, in_flight) = (self.charged.get(), self.in_flight.get());
         assert!(blocks <= in_flight && in_flight <= charged, "what is settled was charged");
         self.in_flight.set(in_flight - blocks);
+        if self.is_closed.get() && in_flight == blocks {
+            self.base.events.raise(Event::Counted);
+        }
         if !is_kept {
             self.charged.set(charged - blocks);
             self.tell();
         }
+    }
+
+    /// Lets nobody in for as long as it is counted, once those that were are done; those that take long are not waited
+    /// for, and may count twice.
+    pub async fn close(self: &Rc<Self>) -> Closed {
+        self.is_closed.set(true);
+        let closed = Closed(Rc::clone(self));
+        let done = || self.in_flight.get() == 0 || self.base.is_over();
+        let settled = self.base.events.until(Event::Counted, done);
+        let _ = reactor::timeout(QUOTA_SETTLES, settled).await;
+        closed
+    }
+
+    /// Waits until it is not being counted.
+    pub async fn opened(&self) {
+        let is_open = || !self.is_closed.get() || self.base.is_over();
+        self.base.events.until(Event::Counted, is_open).await;
+    }
+
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 
     /// What a count that begins now knows of.
@@ -134,13 +184,15 @@ impl Ledgers {
         let quotas = &self.base.common.quotas;
         let now = quotas.changes();
         if self.known.get() != now {
-            let shard = self.base.writer.shard();
             let mut all = self.all.borrow_mut();
             let mut before = std::mem::take(&mut *all);
             for quota in quotas.all() {
                 let view = quota.state.view;
                 let known = before.remove(&view).filter(|of| Arc::ptr_eq(&of.quota, &quota));
-                all.insert(view, known.unwrap_or_else(|| Rc::new(Ledger::new(quota, shard))));
+                all.insert(
+                    view,
+                    known.unwrap_or_else(|| Rc::new(Ledger::new(quota, Rc::clone(&self.base)))),
+                );
             }
             self.known.set(now);
         }
@@ -152,7 +204,10 @@ impl Ledgers {
     pub fn try_charge(&self, view: View, blocks: u64) -> Option<Charge> {
         match self.of(view) {
             None => Some(Charge::default()),
-            Some(ledger) => ledger.quota.has_ample_room(blocks).then(|| ledger.charge(blocks)),
+            Some(ledger) => {
+                let may = blocks == 0 || !ledger.is_closed() && ledger.quota.has_ample_room(blocks);
+                may.then(|| ledger.charge(blocks))
+            }
         }
     }
 

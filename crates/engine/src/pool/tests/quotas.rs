@@ -2,6 +2,8 @@
 
 use super::clones::clone_of;
 use super::snapshots::{check, made, named, put, take, trim};
+use std::time::Duration;
+
 use super::*;
 use crate::QuotaStatus;
 
@@ -204,6 +206,54 @@ fn many_writers_hold_to_a_quota() {
         assert!(pool.counted().await.unwrap());
         let used = v.used().unwrap() / B;
         assert!((4 * UNIT - 64..=4 * UNIT + 16).contains(&used), "{used} of {}", 4 * UNIT);
+        pool.close().await.unwrap();
+    });
+}
+
+/// What was under way while a volume was counted counted twice, and whoever came was refused until the next count at
+/// leisure, with a third of the quota free.
+#[test]
+fn writers_who_stay_within_a_quota_are_never_refused() {
+    for shards in 1..=3 {
+        reactor::simulate(u64::from(shards), async move {
+            let (_, _, pool, _) = made(shards).await;
+            let v = pool.create_volume(with_quota("small", 16 * MIB, 3 * MIB)).await.unwrap();
+            let write = |n: u64| {
+                let v = v.clone();
+                async move {
+                    let mut prng = Prng::new(n);
+                    for _ in 0..30 {
+                        let count = 1 + prng.below(100);
+                        let first = prng.below(3 * UNIT - count);
+                        assert!(!is_full(&v, first, count).await, "it has room for all of them");
+                    }
+                }
+            };
+            reactor::join_all((0..24).map(write)).await;
+            assert!(is_full(&v, 4 * UNIT, 2 * UNIT).await);
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_clone_is_detached_where_its_quota_has_room_for_it() {
+    reactor::simulate(1, async {
+        let (_, _, pool, v) = made(2).await;
+        put(&v, &mut Model::new(), 0, 2 * UNIT, 1).await;
+        take(&pool, "mon").await;
+        let spec = CloneSpec { quota: Some(2 * MIB), ..clone_of("db", "mon", "dev") };
+        let dev = pool.clone_volume(spec).await.unwrap();
+        put(&dev, &mut Model::new(), 3 * UNIT, 16, 1).await;
+        assert!(pool.counted().await.unwrap());
+        let refused = pool.detach_volume("dev").await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Full, "{refused}");
+        assert!(dev.inherits() && dev.detaching().is_none());
+        pool.set_quota("dev", Some(3 * MIB)).await.unwrap();
+        pool.detach_volume("dev").await.unwrap();
+        while dev.inherits() {
+            reactor::sleep(Duration::from_millis(10)).await;
+        }
         pool.close().await.unwrap();
     });
 }

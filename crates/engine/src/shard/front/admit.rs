@@ -7,6 +7,7 @@ use crate::address::{Key, Location, Version, View};
 use crate::error::{Error, Kind, Result};
 use crate::log::Found;
 use crate::map::{Contents, Extent, Extents};
+use crate::quotas::Stamp;
 use crate::shard::capacity::Promise;
 use crate::shard::ledgers::Charge;
 use crate::volume::state::BLOCK_BYTES;
@@ -43,6 +44,9 @@ impl Replaced {
         self.alone += if alone { blocks } else { 0 };
     }
 }
+
+/// How often a writer has what a volume with a quota holds counted, where others are let in each time.
+const CHARGES_TRIED: u32 = 64;
 
 impl Front {
     /// Lets in a writer of so many blocks from `key` on. Whoever replaces what is there may use the
@@ -125,30 +129,37 @@ impl Front {
         }
         let Some(ledger) = self.quotas.of(key.view) else { return Ok(Charge::default()) };
         let quota = &ledger.quota;
-        let new = blocks - self.replaced(key, blocks).await?.all;
         let (quotas, used) = (&self.base.common.quotas, &self.base.common.used);
-        let mut recounts = SEARCHES_FOR_HOLES;
-        loop {
-            if new == 0 || quota.has_room(new) {
+        // What was so when it was counted for this one.
+        let mut counted: Option<Stamp> = None;
+        // Each time somebody else was let in, or it was counted.
+        for _ in 0..CHARGES_TRIED {
+            if ledger.is_closed() {
+                ledger.opened().await;
+                self.base.writer.check()?;
+            }
+            let new = blocks - self.replaced(key, blocks).await?.all;
+            if new == 0 || quota.has_room(new) && !ledger.is_closed() {
                 return Ok(ledger.charge(new));
             }
             let stamp = quota.stamp(used.changes());
-            if recounts == 0 || quota.is_full(stamp) {
-                let name = quota.state.name.lock().clone();
-                let bytes = quota.limit() * BLOCK_BYTES;
-                let what =
-                    format!("volume {name} and its snapshots hold their quota of {bytes} bytes");
-                return Err(Error::new(Kind::Full, what));
+            let is_beyond = quota.counted().is_some_and(|held| held + new > quota.limit());
+            if let Some(counted) = counted.filter(|_| is_beyond) {
+                quota.note_full(counted);
+                break;
             }
-            recounts -= 1;
+            if is_beyond && quota.is_full(stamp) {
+                break;
+            }
             // What cannot be counted is in need of more than a quota: its hosts go on.
             if !quotas.recount(key.view).await {
                 return Ok(ledger.charge(new));
             }
-            if quota.held().is_some_and(|held| held + new > quota.limit()) {
-                quota.note_full(stamp);
-            }
+            counted = Some(stamp);
         }
+        let (name, bytes) = (quota.state.name.lock().clone(), quota.limit() * BLOCK_BYTES);
+        let what = format!("volume {name} and its snapshots hold their quota of {bytes} bytes");
+        Err(Error::new(Kind::Full, what))
     }
 
     async fn search_for(&self, key: Key, blocks: u64) -> Result<Promise> {

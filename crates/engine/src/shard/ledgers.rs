@@ -6,6 +6,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use stdx::num::{u32_of, usize64};
+
 use super::base::Base;
 use super::events::Event;
 use crate::address::View;
@@ -51,7 +53,7 @@ impl Drop for Closed {
 #[derive(Default)]
 pub struct Charge {
     ledger: Option<Rc<Ledger>>,
-    blocks: u64,
+    blocks: u32,
     is_kept: bool,
 }
 
@@ -72,7 +74,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if let Some(ledger) = &self.ledger {
-            ledger.settle(self.blocks, self.is_kept);
+            ledger.settle(self.blocks.into(), self.is_kept);
         }
     }
 }
@@ -102,6 +104,7 @@ impl Ledger {
         if blocks > 0 {
             self.note_change();
         }
+        let blocks = u32_of(usize64(blocks));
         Charge { ledger: Some(Rc::clone(self)), blocks, is_kept: false }
     }
 

@@ -179,19 +179,22 @@ impl Front {
     /// # Errors
     /// `Corrupt` when the redundancy could not give a block back, `Failed` when too many drives are
     /// lost.
-    pub async fn fetch(&self, plan: Plan, out: &mut [u8]) -> Result<()> {
-        let fetched = self.fetch_all(plan, out).await;
-        let is_unreadable = |error: &Error| matches!(error.kind, Kind::Corrupt | Kind::Failed);
-        if fetched.as_ref().is_err_and(is_unreadable) {
-            count(&self.unreadable, 1);
+    pub async fn fetch(&self, mut plan: Plan, out: &mut [u8]) -> Result<()> {
+        let fetched = self.fetch_all(&mut plan, out).await;
+        match &fetched {
+            Ok(()) => self.keep_plan(plan),
+            Err(error) if matches!(error.kind, Kind::Corrupt | Kind::Failed) => {
+                count(&self.unreadable, 1);
+            }
+            Err(_) => {}
         }
         fetched
     }
 
-    async fn fetch_all(&self, mut plan: Plan, out: &mut [u8]) -> Result<()> {
+    async fn fetch_all(&self, plan: &mut Plan, out: &mut [u8]) -> Result<()> {
         // Begun before the plan lets go of what it found.
         let _inheriting = plan.ancestors.is_some().then(|| self.inheriting.enter());
-        self.fetch_settled(&mut plan, out).await?;
+        self.fetch_settled(plan, out).await?;
         // Reclaim may have to go on before the log is carried.
         plan.reading = None;
         while let Some(piece) = plan.pieces.pop() {
@@ -209,7 +212,6 @@ impl Front {
                 _ => panic!("only what waits for the log to be carried is left"),
             }
         }
-        self.keep_plan(plan);
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 //! then is acknowledged. What need not wait is done in the call that begins it ([`Front::begin_write`]); what has to
 //! ([`Front::finish_write`]) goes on from where it was left.
 
+use std::num::NonZeroU32;
+
 use reactor::ReadGuard;
 use stdx::num::{u32_of, u64_of, usize32};
 
@@ -46,7 +48,7 @@ struct Walk {
 #[derive(Clone, Copy, Debug)]
 struct Committed {
     sequence: u64,
-    blocks: u32,
+    blocks: NonZeroU32,
 }
 
 impl Writing {
@@ -69,7 +71,7 @@ impl Walk {
 
     /// Blocks that are in no record yet.
     fn left(&self) -> u32 {
-        self.blocks - self.kept - self.committed.map_or(0, |committed| committed.blocks)
+        self.blocks - self.kept - self.committed.map_or(0, |committed| committed.blocks.get())
     }
 
     /// The blocks of the next record: the first, and how many.
@@ -81,6 +83,7 @@ impl Walk {
     /// What was committed is durable: the log counts it from now on.
     fn keep(&mut self) {
         let Some(Committed { blocks, .. }) = self.committed.take() else { return };
+        let blocks = blocks.get();
         self.kept += blocks;
         let Some(promise) = &mut self.promise else {
             panic!("a write is let in before it is stored")
@@ -213,7 +216,9 @@ impl Front {
         assert_eq!(data.len(), usize32(walk.blocks) * BLOCK, "a write keeps its data");
         let begin = usize32(walk.blocks - walk.left()) * BLOCK;
         reserved.fill(&data[begin..begin + reserved.left()]).map_err(|e| self.why(e))?;
-        let blocks = u32_of(walk.next().1);
+        let Some(blocks) = NonZeroU32::new(u32_of(walk.next().1)) else {
+            panic!("a record has blocks")
+        };
         let stored = reserved.commit().map_err(|e| self.why(e))?;
         walk.committed = Some(Committed { sequence: stored.sequence, blocks });
         if let Some(promise) = &mut walk.promise {

@@ -85,6 +85,7 @@ pub struct Seen {
 
 fn refusal(error: &engine::Error) -> Refusal {
     match error.kind {
+        Kind::Full if error.context.contains("quota") => Refusal::Quota,
         Kind::Full => Refusal::Full,
         Kind::OutOfRange => Refusal::OutOfRange,
         // A volume that was deleted meanwhile is gone for those who work on it.

@@ -64,6 +64,7 @@ pub struct Counts {
     pub copies: u64,
     pub crashes: u64,
     pub refused_full: u64,
+    pub refused_quota: u64,
     /// Operations whose host went away, and those that failed because too many drives were away.
     pub given_up: u64,
     pub failed: u64,
@@ -266,10 +267,10 @@ impl Life {
             let ratio = u64_of(contents::BLOCK / v.unit);
             let mut first = 0;
             while self.has_half_for(written + 64).await && first + 64 * ratio <= v.size {
-                let full = self.run.counts.borrow().refused_full;
+                let Counts { refused_full: full, refused_quota, .. } = *self.run.counts.borrow();
                 self.write(v, first, 64 * ratio, None).await;
                 let is_full = self.run.counts.borrow().refused_full > full;
-                if is_full && self.store.has_quota(&v.name) {
+                if self.run.counts.borrow().refused_quota > refused_quota {
                     break;
                 }
                 // What could free it waits in the log.

@@ -13,6 +13,8 @@ pub type Volumes = BTreeMap<String, u64>;
 pub enum Refusal {
     /// No space is left in the pool.
     Full,
+    /// The volume and its snapshots hold their quota.
+    Quota,
     OutOfRange,
     NotFound,
     /// More drives are away than the redundancy bears.
@@ -144,11 +146,11 @@ impl Store {
         }
     }
 
-    /// Whether a volume has a quota.
-    pub fn has_quota(&self, name: &str) -> bool {
+    /// Whether a volume is there, and has no quota.
+    pub fn lacks_quota(&self, name: &str) -> bool {
         match self {
             Self::Reference(_) => false,
-            Self::Array(pool) => pool.has_quota(name),
+            Self::Array(pool) => pool.lacks_quota(name),
         }
     }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::v1::{Job, JobKind, Kind, Severity};
 use api::value::{Name, VolumePath};
-
 use uuid::Uuid;
 
 use super::Node;

@@ -37,7 +37,7 @@ impl Node {
             self.tell_problem(&name, words, is_beyond)?;
             self.tell_faults(&name, &status)?;
             self.tell_labels_anew(&name, &status)?;
-            self.tell_quotas(&name, status.volumes.clone())?;
+            self.tell_quotas(&name, &status)?;
             let (of, usage) = (name.clone(), Usage::of(&status));
             let settle = self.owner.ask(move |owned| {
                 let pools = owned.serving_mut()?.pools_mut();
@@ -109,10 +109,10 @@ impl Node {
     }
 
     /// Records it when a volume comes near its quota, or has room again.
-    fn tell_quotas(&self, name: &Name, volumes: Vec<VolumeStatus>) -> Result<()> {
-        if volumes.iter().all(|volume| volume.quota.is_none()) {
-            return Ok(());
-        }
+    fn tell_quotas(&self, name: &Name, status: &engine::PoolStatus) -> Result<()> {
+        // Of thousands of volumes, few have one. With none, what was told of those that had is forgotten.
+        let with_quota = status.volumes.iter().filter(|volume| volume.quota.is_some());
+        let volumes: Vec<VolumeStatus> = with_quota.cloned().collect();
         let at = self.settings.space;
         let told = self.watch(name, move |watch| {
             let told = watch.quotas.look(&volumes, at).into_iter();

@@ -75,7 +75,8 @@ impl Pool {
     ///
     /// # Errors
     /// `NotFound`; `Invalid` for what inherits nothing; `Busy` while it is still being [stopped](Self::stop_detaching), or
-    /// has a quota and was not counted yet; `Full` where what it inherits may be more than its quota has room for; `Failed` when the log or too many drives failed.
+    /// has a quota and was not counted yet; `Full` where what it inherits may be more than its quota has room for; `Failed`
+    /// when the log or too many drives failed.
     pub async fn detach_volume(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
         let state = self.volume(name)?.state;

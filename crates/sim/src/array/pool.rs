@@ -152,9 +152,9 @@ impl Array {
         Some(format!("{audit:?}, and volumes have {least} to {most} blocks"))
     }
 
-    /// Whether a volume has a quota.
-    pub fn has_quota(&self, name: &str) -> bool {
-        self.pool.volume(name).is_ok_and(|volume| volume.quota().is_some())
+    /// Whether a volume is there, and has no quota.
+    pub fn lacks_quota(&self, name: &str) -> bool {
+        self.pool.volume(name).is_ok_and(|volume| volume.quota().is_none())
     }
 
     /// Whether the pool says that it wins no space back because it cannot read what has it.

@@ -48,6 +48,11 @@ impl Life {
                 self.count(|c| c.refused_full += 1);
                 Answer::Refused(Refusal::Full)
             }
+            Ok(Err(Refusal::Quota)) => {
+                self.note(format_args!("{what}: its quota"));
+                self.count(|c| c.refused_quota += 1);
+                Answer::Refused(Refusal::Quota)
+            }
             Ok(Err(Refusal::Lost(why))) if self.run.model.borrow().has_rotted() => {
                 self.note(format_args!("{what}: {why}"));
                 Answer::Refused(Refusal::Lost(why))
@@ -92,7 +97,7 @@ impl Life {
 
     /// Refuses what is not about space.
     pub(super) fn only_full(&self, what: &str, refusal: &Refusal) {
-        if *refusal != Refusal::Full {
+        if !matches!(refusal, Refusal::Full | Refusal::Quota) {
             self.violate(Violation(format!("{what} failed: {refusal:?}")));
         }
     }

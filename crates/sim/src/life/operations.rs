@@ -50,7 +50,10 @@ impl Life {
         let write = self.store.write(&v.name, first, data, patience.is_none());
         let answer = self.settled_within(&what, write, patience).await;
         if matches!(answer, Answer::Refused(Refusal::Full)) {
-            self.check_full(v, &what, count).await;
+            self.check_full(&what, count).await;
+        }
+        if matches!(answer, Answer::Refused(Refusal::Quota)) && self.store.lacks_quota(&v.name) {
+            self.violate(Violation(format!("{what}: refused for a quota that {} has not", v.name)));
         }
         // Parts of blocks are read first.
         let answer = match self.waits_for_log(v, &answer).await {
@@ -64,10 +67,7 @@ impl Life {
     }
 
     /// A pool that says it is full must not be far from it.
-    async fn check_full(&self, v: &Target, what: &str, count: u64) {
-        if self.store.has_quota(&v.name) {
-            return;
-        }
+    async fn check_full(&self, what: &str, count: u64) {
         // Counting takes a while, and pools that are full say so often.
         let refused = self.run.counts.borrow().refused_full;
         if !refused.is_power_of_two() || self.run.world.is_scarce() || self.is_unreadable().await {

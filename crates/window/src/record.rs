@@ -1,0 +1,143 @@
+//! Records of a ring: a header of one cache line, then the data. Little endian.
+
+use stdx::crc32c;
+use stdx::num::{u64_of, usize64};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{ALIGN, DATA_BYTES_MAX};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"FLDW");
+
+const WRITE: u8 = 1;
+const PAD: u8 = 2;
+
+/// Bytes of a header.
+pub const HEADER: usize = 64;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Layout {
+    magic: U32,
+    /// CRC-32C of the 56 bytes after it.
+    crc: U32,
+    epoch: U64,
+    position: U64,
+    offset: U64,
+    length: U32,
+    data_crc: U32,
+    kind: u8,
+    reserved: [u8; 23],
+}
+const _: () = assert!(size_of::<Layout>() == HEADER);
+const _: () = assert!(std::mem::offset_of!(Layout, position) == 16);
+const _: () = assert!(std::mem::offset_of!(Layout, length) == 32);
+const _: () = assert!(std::mem::offset_of!(Layout, kind) == 40);
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `length` bytes of data, which go to the volume from byte `offset` on.
+    Write { offset: u64, length: u32, data_crc: u32 },
+    /// Nothing, up to the ring's end.
+    Pad,
+}
+
+/// A record's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The window's number: records of another are none.
+    pub epoch: u64,
+    /// Where it begins, in bytes since the window's beginning.
+    pub position: u64,
+    pub kind: Kind,
+}
+
+/// Bytes of the ring that a record of so many bytes of data takes.
+#[must_use]
+pub const fn bytes_of(length: usize) -> u64 {
+    (u64_of(HEADER) + u64_of(length)).next_multiple_of(ALIGN)
+}
+
+impl Record {
+    /// The header's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER] {
+        let (kind, offset, length, data_crc) = match self.kind {
+            Kind::Write { offset, length, data_crc } => (WRITE, offset, length, data_crc),
+            Kind::Pad => (PAD, 0, 0, 0),
+        };
+        let mut layout = Layout {
+            magic: MAGIC.into(),
+            crc: 0.into(),
+            epoch: self.epoch.into(),
+            position: self.position.into(),
+            offset: offset.into(),
+            length: length.into(),
+            data_crc: data_crc.into(),
+            kind,
+            reserved: [0; 23],
+        };
+        layout.crc = crc32c(&layout.as_bytes()[8..]).into();
+        zerocopy::transmute!(layout)
+    }
+
+    /// The record that these bytes are the header of; `None` when they are none: nothing was stored there, or not all of
+    /// it. Its length is 1 to [`DATA_BYTES_MAX`], and it ends below 2^63.
+    #[must_use]
+    pub fn decode(bytes: &[u8; HEADER]) -> Option<Self> {
+        let layout = Layout::ref_from_bytes(bytes).ok()?;
+        if layout.magic.get() != MAGIC || layout.crc.get() != crc32c(&bytes[8..]) {
+            return None;
+        }
+        let (offset, length) = (layout.offset.get(), layout.length.get());
+        let kind = match layout.kind {
+            WRITE => {
+                let fits = length > 0 && usize64(u64::from(length)) <= DATA_BYTES_MAX;
+                let ends = offset.checked_add(u64::from(length)).is_some_and(|end| end < 1 << 63);
+                (fits && ends).then_some(())?;
+                Kind::Write { offset, length, data_crc: layout.data_crc.get() }
+            }
+            PAD => Kind::Pad,
+            _ => return None,
+        };
+        Some(Self { epoch: layout.epoch.get(), position: layout.position.get(), kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(
+            epoch: u64, position: u64, offset in 0..1_u64 << 62, length in 1..=65_536_u32, data_crc: u32, pad: bool,
+        ) {
+            let kind = if pad { Kind::Pad } else { Kind::Write { offset, length, data_crc } };
+            let record = Record { epoch, position, kind };
+            prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+
+        #[test]
+        fn a_header_stored_in_part_is_none(epoch: u64, position: u64, keep in 1..HEADER) {
+            let kind = Kind::Write { offset: 4096, length: 4096, data_crc: 7 };
+            let mut bytes = Record { epoch, position, kind }.encode();
+            prop_assume!(bytes[keep..].iter().any(|byte| *byte != 0));
+            bytes[keep..].fill(0);
+            prop_assert_eq!(Record::decode(&bytes), None);
+        }
+    }
+
+    #[test]
+    fn no_record_is_empty_or_too_long() {
+        for length in [0, 65_537] {
+            let kind = Kind::Write { offset: 0, length, data_crc: 0 };
+            assert_eq!(Record::decode(&Record { epoch: 1, position: 0, kind }.encode()), None);
+        }
+        let kind = Kind::Write { offset: u64::MAX - 10, length: 512, data_crc: 0 };
+        assert_eq!(Record::decode(&Record { epoch: 1, position: 0, kind }.encode()), None);
+        assert_eq!((bytes_of(512), bytes_of(4096), bytes_of(1)), (576, 4160, 128));
+    }
+}

@@ -45,14 +45,15 @@ pub use limits::{
     VOLUME_BYTES_MAX,
 };
 pub use pool::{
-    Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GroupChange,
-    GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec, LogStatus, OpenOptions,
-    Pool, PoolPlan, PoolSpec, PoolStatus, Rebuild, Rejoin, RollbackSpec, Scrub, ScrubPosition,
-    SnapshotName, SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown, VolumeSpec, VolumeStatus,
-    look_at_labels,
+    Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GrantedRing,
+    GrantedWindow, GroupChange, GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec,
+    LogStatus, OpenOptions, Pool, PoolPlan, PoolSpec, PoolStatus, Rebuild, Rejoin, RollbackSpec,
+    Scrub, ScrubPosition, SnapshotName, SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown,
+    VolumeSpec, VolumeStatus, look_at_labels,
 };
 pub use quotas::QuotaStatus;
 pub use reading::{Begun, Reading};
+pub use shard::window::RingCopy;
 pub use shard::{Outcome, WritesRefused};
 pub use unverified::UnverifiedRead;
 pub use volume::{Origin, Volume};

@@ -30,6 +30,7 @@ mod snapshots;
 mod space;
 mod status;
 mod volumes;
+mod windows;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -67,6 +68,7 @@ pub use scrub::{Scrub, ScrubPosition};
 pub use snapshots::{SnapshotSpec, SnapshotStatus};
 pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};
 pub use volumes::VolumeSpec;
+pub use windows::{GrantedRing, GrantedWindow, WindowEnd};
 
 /// What a pool is made of.
 #[derive(Clone, Debug)]
@@ -139,6 +141,10 @@ struct Inner {
     /// Devices that the log was to be copied to since the pool was opened, and those it was.
     joined: Cell<u64>,
     copies_made: Cell<u64>,
+    /// Windows that were ended for what their hosts did, or found damaged, and were not told of yet.
+    window_ends: RefCell<Vec<WindowEnd>>,
+    /// Volumes that have a window, and its number.
+    windows: RefCell<BTreeMap<View, u32>>,
 }
 
 impl Drop for Inner {
@@ -172,6 +178,8 @@ impl Inner {
             log_rebuilt: Cell::new(false),
             joined: Cell::new(0),
             copies_made: Cell::new(0),
+            window_ends: RefCell::default(),
+            windows: RefCell::default(),
         }
     }
 }
@@ -254,6 +262,7 @@ impl Pool {
     async fn shut(self, state: PoolState) -> Result<()> {
         let inner = &self.0;
         let Some(_quiet) = self.quiet().await else { return Ok(()) };
+        let ended = self.end_all_windows().await;
         // Writers that passed that check before are refused where they append: nothing is
         // acknowledged that the drain would not carry to the drives.
         let drain = |shard: Rc<Shard>| async move {
@@ -263,7 +272,7 @@ impl Pool {
             }
             shard.destage.drain().await
         };
-        let mut done = self.each(drain).await.map(drop);
+        let mut done = ended.and(self.each(drain).await.map(drop));
         self.stop().await;
         // What reads put right may be in the drives' caches only: nothing else flushes it.
         let drives = &inner.common.superblock.drives;

@@ -35,6 +35,7 @@ pub mod rejoin;
 pub mod scrub;
 mod search;
 mod sweep;
+pub mod window;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -231,6 +232,7 @@ impl Shard {
     /// Ends the tasks, and waits for that.
     pub async fn stop(&self) {
         self.base.end();
+        self.front.windows.stop().await;
         let segments = self.base.writer.segments();
         segments.space_wait().end();
         for task in self.base.take_tasks() {

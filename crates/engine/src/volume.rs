@@ -26,7 +26,7 @@ use state::{BLOCK_BYTES, State};
 
 /// Blocks next to each other that belong to one shard.
 pub(crate) const CHUNK_BLOCKS: u64 = 256;
-const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
+pub(crate) const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
 
 /// Bytes copied at once where their contents are.
 const CONTENTS_BYTES: u64 = 256 << 10;

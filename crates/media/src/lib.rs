@@ -12,5 +12,5 @@ pub use drive::{Drive, FaultPlan, Refusal, Simulated};
 pub use error::{Error, Kind, Operation, Refused};
 pub use limits::REGION_MAX;
 pub use passthrough::Passthrough;
-pub use pmem::{Pmem, SimulatedPmem};
+pub use pmem::{Access, Pmem, SimulatedPmem};
 pub use power::Power;

@@ -2,10 +2,12 @@
 //!
 //! What "durable" means is the kind's own matter, and said in [`Pmem::protection`].
 
+mod beside;
 mod guard;
 mod mapped;
 mod simulated;
 
+pub use beside::Access;
 pub use simulated::SimulatedPmem;
 
 use crate::error::{Error, Kind, Operation};
@@ -124,13 +126,64 @@ impl Pmem {
         }
     }
 
-    /// Fetches `out.len()` bytes from `offset`.
+    /// Fetches `out.len()` bytes from `offset`, as they are now: another process may store there meanwhile.
     ///
     /// # Errors
     /// `OutOfRange`, `Medium` when they cannot be had.
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
-        self.with(offset, out.len(), |bytes| out.copy_from_slice(bytes))
+        self.check(Operation::Read, offset, out.len())?;
+        let length = u64_of(out.len());
+        let copied = match self {
+            Self::Dax(m) | Self::Shared(m) | Self::Anonymous(m) => m.copy_out(offset, out),
+            Self::Simulated(s) => {
+                s.with(offset, out.len(), |bytes| out.copy_from_slice(bytes)).is_some()
+            }
+        };
+        let failed = || Error::new(Kind::Medium, Operation::Read, offset, length);
+        if copied { Ok(()) } else { Err(failed()) }
+    }
+
+    /// As [`fence`](Self::fence), and what this core reads after it is read after that.
+    #[inline]
+    pub fn full_fence(&self) {
+        match self {
+            Self::Dax(_) | Self::Shared(_) | Self::Anonymous(_) => mapped::full_fence(),
+            Self::Simulated(s) => s.fence(),
+        }
+    }
+
+    /// The word of 8 bytes at `offset`, a multiple of 8, little endian, which another process may store at any moment.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn load(&self, offset: u64) -> Result<u64, Error> {
+        self.check(Operation::Read, offset, size_of::<u64>())?;
+        let word = match self {
+            Self::Dax(m) | Self::Shared(m) | Self::Anonymous(m) => m.load(offset),
+            Self::Simulated(s) => s.with(offset, size_of::<u64>(), |bytes| {
+                bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+            }),
+        };
+        word.ok_or_else(|| Error::new(Kind::Medium, Operation::Read, offset, 8))
+    }
+
+    /// Stores the word of 8 bytes at `offset`, at once, for another process to see; durable after the next
+    /// [`fence`](Self::fence).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[inline]
+    pub fn store(&self, offset: u64, value: u64) -> Result<(), Error> {
+        self.check(Operation::Write, offset, size_of::<u64>())?;
+        let stored = match self {
+            Self::Dax(m) => m.change(|m| m.store(offset, value, true)),
+            Self::Shared(m) | Self::Anonymous(m) => m.change(|m| m.store(offset, value, false)),
+            Self::Simulated(s) => s.write(offset, &value.to_le_bytes()),
+        };
+        let failed = || Error::new(Kind::Medium, Operation::Write, offset, 8);
+        if stored { Ok(()) } else { Err(failed()) }
     }
 
     /// Calls `look` with the bytes where they lie. Nobody may write them meanwhile: `look` must not.

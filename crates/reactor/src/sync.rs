@@ -108,6 +108,11 @@ impl Semaphore {
         Held { semaphore: self, amount }
     }
 
+    /// As [`try_acquire`](Self::try_acquire), given back when dropped.
+    pub fn try_hold(&self, amount: usize) -> Option<Held<'_>> {
+        self.try_acquire(amount).then(|| Held { semaphore: self, amount })
+    }
+
     pub fn release(&self, amount: usize) {
         self.free.set(self.free.get() + amount);
         self.wake_first();

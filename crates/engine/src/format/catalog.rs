@@ -85,6 +85,8 @@ pub struct Object {
     pub detached: Option<u64>,
     /// Bytes that a volume and its snapshots may hold together, a multiple of [`QUOTA_UNIT`]; 0 for no bound.
     pub quota: u64,
+    /// The number of its direct write window, if a host has one: what is stored there is part of the log. 0 for none.
+    pub window: u32,
     /// When it was made, in seconds since 1970; 0 where nobody said so.
     pub created: u64,
 }
@@ -111,6 +113,7 @@ impl Object {
             detaching: false,
             detached: None,
             quota: 0,
+            window: 0,
             created: 0,
         }
     }
@@ -189,6 +192,9 @@ impl Object {
         let may_have_quota = self.is_volume() && self.quota <= QUOTA_MAX;
         if self.quota != 0 && !may_have_quota || !self.quota.is_multiple_of(QUOTA_UNIT) {
             return Err(Bad::Field("quota"));
+        }
+        if self.window != 0 && !self.is_volume() {
+            return Err(Bad::Field("window"));
         }
         let was_other = self.first_view != self.view;
         let can_be = self.is_volume() || !was_other;

@@ -222,6 +222,14 @@ impl Store {
         self.areas(members).filter(|(m, _)| self.owner.members().is_current(m.tenant))
     }
 
+    /// The devices of memory that have everything, if records go straight to them.
+    pub fn memory(&self) -> Vec<Arc<Pmem>> {
+        if !self.is_memory() {
+            return Vec::new();
+        }
+        self.current_areas(&*self.members()).map(|(_, area)| Arc::clone(&area.pmem)).collect()
+    }
+
     pub(super) fn takes(&self, member: &Member) -> bool {
         self.owner.members().takes(member.tenant)
     }

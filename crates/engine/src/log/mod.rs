@@ -51,6 +51,7 @@ use commit::Commits;
 use control::Control;
 use device::Store;
 use limits::{CONTROL_BYTES, PAGE, PREFETCH_BYTES};
+use media::Pmem;
 use reactor::sync::{Notify, Semaphore};
 use reactor::{spawn_late, yield_now};
 use recover::Recovered;
@@ -58,6 +59,8 @@ use ring::Ring;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
+use stdx::Counted;
 
 /// One shard's commit log. Belongs to one reactor.
 pub struct Log {
@@ -87,6 +90,8 @@ struct Shared {
     refusing: Cell<bool>,
     /// No write is taken for now, for want of space behind the log.
     refusing_writes: Cell<bool>,
+    /// Those who store what was acknowledged already, for which that does not hold.
+    promised: Cell<usize>,
     /// Records up to this one may have damaged blocks.
     lost_through: Cell<u64>,
     /// Nothing is reserved for now.
@@ -215,6 +220,7 @@ impl Log {
             ended: Cell::new(None),
             refusing: Cell::new(false),
             refusing_writes: Cell::new(false),
+            promised: Cell::new(0),
             lost_through: Cell::new(0),
             paused: Cell::new(false),
             resumed: Notify::new(),
@@ -501,6 +507,19 @@ impl Log {
         self.shared.room.notify();
     }
 
+    /// Takes writes although they [are refused](Self::refuse_writes), as long as this lives: of what was acknowledged
+    /// already, and space set aside for.
+    pub fn let_promised_in(&self) -> Counted<'_> {
+        Counted::new(&self.shared.promised)
+    }
+
+    /// The devices of memory that records go straight to; none where the log is, or is about to be, on drives, or one of
+    /// them failed.
+    #[must_use]
+    pub fn memory(&self) -> Vec<Arc<Pmem>> {
+        if self.is_troubled() { Vec::new() } else { self.shared.store.memory() }
+    }
+
     /// The sequence after the last record there is to destage. Records that a log had not made durable when it
     /// failed are none: nobody was told of them.
     #[must_use]
@@ -583,7 +602,7 @@ impl Shared {
             return Err(Error::new(kind, "the commit log takes no more records"));
         }
         let grows = matches!(kind, record::Kind::Write { .. } | record::Kind::Refer { .. });
-        if self.refusing_writes.get() && grows {
+        if self.refusing_writes.get() && grows && self.promised.get() == 0 {
             return Err(Error::new(Kind::Full, "there is no space behind the commit log"));
         }
         Ok(())

@@ -9,12 +9,13 @@ use reactor::Handle;
 
 use super::identity::ring;
 use super::members::{Begin, LogMedia};
-use super::{Inner, Pool, geometry_of};
+use super::{Inner, Pool, geometry_of, windows};
 use crate::allocator::Allocator;
 use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::drives::{DriveSet, DriveSlot};
 use crate::error::{Error, Kind, Result};
+use crate::format::catalog::Catalog;
 use crate::format::label::{DriveMark, Label};
 use crate::format::stripe::segment_blocks;
 use crate::log::{Log, Looked, Members, Rebuilt, Site};
@@ -179,6 +180,9 @@ impl Frame {
                 if known > last && !canary::skips(Step::OpeningMarks) {
                     return Err(old_log(&self.label.name, last, known));
                 }
+                if !accept_loss {
+                    self.look_at_windows(shard)?;
+                }
                 (SeenLog::Found(Box::new(looked)), durable)
             }
             Begin::LogLost => {
@@ -194,6 +198,23 @@ impl Frame {
             _ => error,
         })?;
         Ok(Seen { log, found, rolled })
+    }
+
+    /// What hosts stored in windows is part of the log: without it there are writes that nobody knows of.
+    fn look_at_windows(&self, shard: u16) -> Result<()> {
+        let (devices, pool) = (self.log.memory(), self.label.pool);
+        for (view, number) in self.common.superblock.catalog(windows::windows_of) {
+            if windows::find(&devices, pool, (view, number, shard)).is_none() {
+                let of = |catalog: &Catalog| catalog.get(view).map(|of| of.name.to_string());
+                let volume = self.common.superblock.catalog(of).unwrap_or_default();
+                let what = format!(
+                    "the direct write window of volume {volume} is missing beside the log, or damaged: what its host stored \
+                     there last is in it alone"
+                );
+                return Err(Error::new(Kind::Loss, what));
+            }
+        }
+        Ok(())
     }
 
     async fn look_at_log(

@@ -68,7 +68,8 @@ impl Pool {
     /// Tells whether there are enough then, or nothing more will be tried.
     async fn make_copies(&self, places: &mut Places) -> bool {
         loop {
-            let _turn = self.0.moving.hold(1).await;
+            // What keeps windows from being ended keeps another copy from being made.
+            let Ok(_log) = self.hold_log().await else { return false };
             let superblock = &self.0.common.superblock;
             let enough = superblock.members.current() >= usize::from(superblock.label().log_copies);
             let late = if enough { self.late_copy() } else { None };
@@ -132,7 +133,7 @@ impl Pool {
 
     /// Has the log have a copy more, on a drive that has none and is not about to go.
     pub(super) async fn add_copy_elsewhere(&self) -> Result<()> {
-        let _turn = self.0.moving.hold(1).await;
+        let _log = self.hold_log().await?;
         let mut places = Places { spare: Vec::new(), tried: BTreeMap::new() };
         let none = || Error::new(Kind::Busy, "no other drive has room set aside for the log");
         let candidate = self.candidate(&mut places, false).ok_or_else(none)?;

@@ -79,6 +79,7 @@ impl Pool {
     /// when the log or too many drives failed.
     pub async fn detach_volume(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
+        self.end_windows_of(&[name]).await?;
         let state = self.volume(name)?.state;
         if state.ancestors().is_none() {
             let what = "is no clone and was not rolled back: it shares nothing with a parent";

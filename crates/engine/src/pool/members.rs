@@ -68,6 +68,14 @@ impl LogMedia {
         }
     }
 
+    /// The devices that are memory.
+    pub fn memory(&self) -> Vec<Arc<Pmem>> {
+        match self {
+            Self::Memory(devices) => devices.iter().map(|(_, pmem)| Arc::clone(pmem)).collect(),
+            Self::Drives(_) => Vec::new(),
+        }
+    }
+
     /// Where a shard's log lies.
     pub fn site(&self, label: &Label, common: &Arc<Common>, shard: u16) -> Site {
         let owner = Owner::Pool(Arc::clone(common));

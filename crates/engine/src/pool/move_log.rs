@@ -22,7 +22,7 @@ impl Pool {
     /// `Invalid` for devices that are too short or have something already, and for drives without room set aside;
     /// `Failed` when one of them fails: the log stays where it is.
     pub async fn move_log(&self, to: LogSpec) -> Result<()> {
-        let _turn = self.0.moving.hold(1).await;
+        let _log = self.hold_log().await?;
         if self.0.closed.get() {
             return Err(Error::new(Kind::Gone, "the pool was closed"));
         }

@@ -21,6 +21,7 @@ impl Pool {
     pub async fn set_quota(&self, name: &str, bytes: Option<u64>) -> Result<()> {
         bytes.map_or(Ok(()), check_quota)?;
         let _turn = self.turn().await?;
+        self.end_windows_of(&[name]).await?;
         let (common, state) = (&self.0.common, self.volume(name)?.state);
         let before = common.superblock.catalog(|catalog| find(catalog, name).map(|of| of.quota))?;
         let before = Some(before).filter(|bytes| *bytes > 0);

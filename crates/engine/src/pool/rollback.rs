@@ -130,6 +130,8 @@ impl Pool {
 
     async fn roll_back(&self, specs: &[RollbackSpec]) -> Result<()> {
         let _turn = self.turn().await?;
+        let names: Vec<&str> = specs.iter().map(|spec| spec.volume.as_str()).collect();
+        self.end_windows_of(&names).await?;
         let common = &self.0.common;
         let most = common.superblock.objects_max();
         let edit = |catalog: &Catalog| edit_of(specs, catalog, most);

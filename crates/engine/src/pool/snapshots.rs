@@ -161,6 +161,9 @@ impl Pool {
     /// Within a [turn](Self::turn).
     pub(super) async fn take_each(&self, specs: &[SnapshotSpec]) -> Result<()> {
         let common = &self.0.common;
+        // Whatever a host was told is complete before one of them is taken is in it.
+        let names: Vec<&str> = specs.iter().map(|spec| spec.volume.as_str()).collect();
+        self.end_windows_of(&names).await?;
         let most = common.superblock.objects_max();
         let take = |catalog: &Catalog| edit_to_take(catalog, specs, most);
         let made = common.superblock.change_catalog(take).await?;

@@ -49,6 +49,7 @@ mod snapshots;
 mod steps;
 mod unreachable;
 mod used;
+mod windows;
 mod writes;
 
 const MIB: u64 = 1 << 20;

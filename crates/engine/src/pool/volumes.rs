@@ -263,6 +263,7 @@ impl Pool {
     /// `NotFound`, `Busy` while it has snapshots, and `Failed` when the log or too many drives failed.
     pub async fn delete_volume(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
+        self.end_windows_of(&[name]).await?;
         let mark = |catalog: &Catalog| {
             let volume = Object {
                 deleted: true,
@@ -338,6 +339,7 @@ impl Pool {
     pub async fn resize_volume(&self, name: &str, bytes: u64) -> Result<()> {
         check_size(bytes)?;
         let _turn = self.turn().await?;
+        self.end_windows_of(&[name]).await?;
         let volume = self.volume(name)?;
         let change = |catalog: &Catalog| {
             let volume = find(catalog, name)?.clone();

@@ -65,6 +65,20 @@ impl Promise {
         promise
     }
 
+    /// Leave for so many of them, on its own.
+    #[must_use]
+    pub fn split(&mut self, blocks: u64) -> Self {
+        let blocks = blocks.min(self.blocks);
+        self.blocks -= blocks;
+        Self { capacity: Rc::clone(&self.capacity), blocks, charge: Charge::default() }
+    }
+
+    /// With more, to which no quota was charged.
+    pub fn add(&mut self, more: Self) {
+        let mut more = more;
+        self.blocks += std::mem::take(&mut more.blocks);
+    }
+
     /// Blocks that were not appended yet.
     pub const fn left(&self) -> u64 {
         self.blocks
@@ -129,6 +143,15 @@ impl Capacity {
         let promise = self.let_in(blocks, self.queued.get(), 0)?;
         self.fresh.set(self.fresh.get() + blocks);
         Some(promise)
+    }
+
+    /// Leave for so many blocks that were acknowledged already, whether there is room for them or not.
+    #[must_use]
+    pub fn promise_anyway(self: &Rc<Self>, blocks: u64) -> Promise {
+        self.promised.set(self.promised.get() + blocks);
+        self.let_in.set(self.let_in.get() + 1);
+        self.fresh.set(self.fresh.get() + blocks);
+        Promise { capacity: Rc::clone(self), blocks, charge: Charge::default() }
     }
 
     /// Leave for so many blocks that replace others: within the slack, it does not make the pool any fuller.

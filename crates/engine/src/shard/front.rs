@@ -10,6 +10,7 @@ mod owners;
 mod plan;
 mod read;
 mod snapshot;
+mod windows;
 mod write;
 
 use std::cell::{Cell, RefCell};
@@ -29,6 +30,7 @@ pub use changes::{Change, Compared, Looked};
 pub use copy::CopyRange;
 use owners::Owners;
 pub use plan::Plan;
+use windows::Windows;
 pub use write::Writing;
 
 /// Where requests enter a shard.
@@ -54,6 +56,8 @@ pub struct Front {
     carry: Rc<Carrying>,
     /// Which ancestors of clones have what was read.
     owners: Owners,
+    /// Where hosts store by themselves.
+    pub windows: Windows,
 }
 
 impl Front {
@@ -82,6 +86,7 @@ impl Front {
             unreadable: Cell::new(0),
             carry,
             owners: Owners::default(),
+            windows: Windows::default(),
         }
     }
 

@@ -95,6 +95,8 @@ pub struct State {
     detaching: AtomicU64,
     /// All that change it take turns.
     takes_turns: AtomicBool,
+    /// A host has a direct write window of it: what is there is to be taken before anything else is done with it.
+    window: AtomicBool,
     pub lineage: Lineage,
     /// Which shards its blocks are of follows from it.
     placement: u32,
@@ -124,6 +126,7 @@ impl State {
             detached: AtomicBool::new(false),
             detaching: AtomicU64::new(UNCOUNTED),
             takes_turns: AtomicBool::new(volume.detaching),
+            window: AtomicBool::new(false),
             lineage: Lineage::default(),
             placement: volume.placement,
             id: volume.id,
@@ -187,6 +190,18 @@ impl State {
     #[inline]
     pub fn takes_turns(&self) -> bool {
         self.has_small_blocks() || self.takes_turns.load(Ordering::Acquire)
+    }
+
+    /// Whether a host has a direct write window of it: what is there is to be taken before anything else is done.
+    #[must_use]
+    #[inline]
+    pub fn has_window(&self) -> bool {
+        self.window.load(Ordering::Acquire)
+    }
+
+    /// As [`has_window`](Self::has_window) tells from now on.
+    pub fn set_window(&self, has: bool) {
+        self.window.store(has, Ordering::Release);
     }
 
     /// Which shards its blocks are of follows from it.

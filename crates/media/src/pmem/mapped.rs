@@ -9,9 +9,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stdx::num::{u64_of, usize64};
 
 /// From this length on stores may go past the cache.
@@ -34,6 +34,8 @@ pub struct Mapped {
     base: NonNull<u8>,
     len: u64,
     damage: Damage,
+    /// The file that it maps.
+    path: Option<PathBuf>,
 }
 
 /// Bytes of a page of memory: asked once.
@@ -109,7 +111,8 @@ impl Mapped {
             Way::Shared => libc::MAP_SHARED | libc::MAP_POPULATE,
             Way::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
         };
-        let mapped = Self::map(len, flags, file.as_raw_fd())?;
+        let mut mapped = Self::map(len, flags, file.as_raw_fd())?;
+        mapped.path = Some(path.to_owned());
         if way == Way::Dax {
             // The first store to a page of such a mapping commits the file system's journal: now,
             // not under the first appends. Only advice: older kernels do not know it.
@@ -136,7 +139,7 @@ impl Mapped {
         let base = unsafe { libc::mmap(std::ptr::null_mut(), usize64(len), access, flags, fd, 0) };
         match NonNull::new(base.cast::<u8>()) {
             Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => {
-                Ok(Self { base, len, damage: Damage::new(usize64(len)) })
+                Ok(Self { base, len, damage: Damage::new(usize64(len)), path: None })
             }
             _ => Err(open_error(io::Error::last_os_error(), len)),
         }
@@ -144,6 +147,56 @@ impl Mapped {
 
     pub(super) const fn len(&self) -> u64 {
         self.len
+    }
+
+    /// The file that it maps, if there is one.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// A word of 8 bytes, aligned, that another process may read or store at any moment.
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        let at = self.at(offset, size_of::<u64>()).cast::<u64>();
+        assert!(at.is_aligned(), "a word is aligned");
+        // SAFETY: mapped as long as `self`, aligned, and whoever shares it stores it whole.
+        unsafe { AtomicU64::from_ptr(at) }
+    }
+
+    /// `None` when it cannot be had.
+    pub(super) fn load(&self, offset: u64) -> Option<u64> {
+        if self.damage.touches(usize64(offset), size_of::<u64>()) {
+            return None;
+        }
+        let word = self.word(offset);
+        let whole = usize64(self.len);
+        self.damage.watch(self.base.as_ptr(), whole, || u64::from_le(word.load(Ordering::Acquire)))
+    }
+
+    /// Stores a word, and has it leave the cache where that is not as safe as the memory.
+    pub(super) fn store(&self, offset: u64, value: u64, flush: bool) {
+        self.word(offset).store(value.to_le(), Ordering::Release);
+        #[cfg(target_arch = "x86_64")]
+        if flush {
+            // SAFETY: the address is inside the mapping, and every x86-64 has the instruction.
+            unsafe { std::arch::x86_64::_mm_clflush(self.at(offset, size_of::<u64>())) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = flush;
+    }
+
+    /// Copies out what is there now, which another process may change meanwhile; false when it cannot be had.
+    #[inline]
+    pub(super) fn copy_out(&self, offset: u64, out: &mut [u8]) -> bool {
+        let from = self.at(offset, out.len());
+        if self.damage.touches(usize64(offset), out.len()) {
+            return false;
+        }
+        let whole = usize64(self.len);
+        let copy = || {
+            // SAFETY: `at` asserts the range, and `out` is elsewhere. Where others store meanwhile the bytes are any.
+            unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+        };
+        self.damage.watch(self.base.as_ptr(), whole, copy).is_some()
     }
 
     /// The address of a range inside the mapping.
@@ -254,6 +307,18 @@ pub(super) fn fence() {
     // SAFETY: every x86-64 has the instruction, and it touches no memory.
     unsafe {
         std::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+/// As [`fence`], and before anything that is read after it.
+#[inline]
+pub(super) fn full_fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it touches no memory.
+    unsafe {
+        std::arch::x86_64::_mm_mfence();
     }
     #[cfg(not(target_arch = "x86_64"))]
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);

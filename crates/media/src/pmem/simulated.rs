@@ -32,7 +32,9 @@ struct State {
 pub struct SimulatedPmem {
     state: Mutex<State>,
     len: u64,
-    power: Arc<Power>,
+    pub(super) power: Arc<Power>,
+    /// Regions that were made beside it, by suffix. They outlive the simulated machine, too.
+    beside: Mutex<BTreeMap<String, Arc<Self>>>,
 }
 
 impl std::fmt::Debug for SimulatedPmem {
@@ -66,11 +68,15 @@ impl SimulatedPmem {
             cut_after: None,
             cut_at_fence: None,
         };
-        Self { state: Mutex::new(state), len, power }
+        Self { state: Mutex::new(state), len, power, beside: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn beside(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Self>>> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) const fn capacity(&self) -> u64 {
@@ -171,6 +177,7 @@ impl SimulatedPmem {
     /// The machine stops and starts again: each line stored since the last fence keeps what was
     /// stored or what it held before, as `prng` says.
     pub fn crash(&self, prng: &mut Prng) {
+        self.beside().values().for_each(|region| region.crash(prng));
         let mut state = self.state();
         for (line, (before, _)) in std::mem::take(&mut state.unfenced) {
             if prng.next_u64() & 1 == 0 {

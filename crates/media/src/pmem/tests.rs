@@ -154,3 +154,52 @@ fn simulated_memory_is_poisoned_as_told() {
     inner.cure(true);
     assert_eq!(bytes_of(&pmem, 63, 2), [1, 2]);
 }
+
+#[test]
+fn regions_beside_a_file_are_of_its_kind_and_found_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let pmem = Pmem::shared(&folder.path().join("log"), Some(4096)).unwrap();
+    let kind = |of: Result<Pmem, crate::Error>| of.unwrap_err().kind;
+    assert_eq!(kind(pmem.open_beside(".window-1")), Kind::Gone);
+    let made = pmem.create_beside(".window-1", 8192).unwrap();
+    assert_eq!(kind(pmem.create_beside(".window-1", 8192)), Kind::Busy);
+    made.store(64, 7).unwrap();
+    let found = pmem.open_beside(".window-1").unwrap();
+    assert_eq!((found.load(64).unwrap(), found.capacity()), (7, 8192));
+    pmem.create_beside(".window-2", 4096).unwrap();
+    pmem.create_beside(".other", 4096).unwrap();
+    pmem.remove_beside(".window-", |suffix| suffix == ".window-2").unwrap();
+    assert_eq!(kind(pmem.open_beside(".window-1")), Kind::Gone);
+    assert_eq!(found.load(64).unwrap(), 7, "whoever has it mapped keeps it");
+    pmem.open_beside(".window-2").unwrap();
+    pmem.open_beside(".other").unwrap();
+    let anonymous = Pmem::anonymous(4096).unwrap();
+    assert_eq!(kind(anonymous.create_beside(".window-1", 4096)), Kind::Unsupported);
+}
+
+#[test]
+fn a_region_is_shared_with_the_rights_that_are_given() {
+    use std::io::Write;
+    let folder = tempfile::tempdir().unwrap();
+    let pmem = Pmem::shared(&folder.path().join("log"), Some(4096)).unwrap();
+    let mut file = std::fs::File::from(pmem.share(Access::Read).unwrap());
+    file.write_all(b"no").unwrap_err();
+    let mut file = std::fs::File::from(pmem.share(Access::ReadWrite).unwrap());
+    file.write_all(b"yes").unwrap();
+    assert_eq!(bytes_of(&pmem, 0, 3), b"yes");
+}
+
+#[test]
+fn simulated_regions_beside_crash_with_it() {
+    let (inner, pmem) = simulated(4096);
+    let region = pmem.create_beside(".window", 4096).unwrap();
+    region.store(0, 1).unwrap();
+    region.full_fence();
+    region.write(64, &[2; 64 * 40]).unwrap();
+    inner.crash(&mut Prng::new(4));
+    let region = pmem.open_beside(".window").unwrap();
+    assert_eq!(region.load(0).unwrap(), 1);
+    assert!(bytes_of(&region, 64, 64 * 40).contains(&0), "what was not fenced is there in part");
+    pmem.remove_beside(".window", |_| false).unwrap();
+    pmem.open_beside(".window").unwrap_err();
+}

@@ -88,7 +88,7 @@ struct Raw {
     first_view: U32,
     detached: U64,
     quota: U32,
-    reserved: [u8; 4],
+    window: U32,
     name: [u8; NAME_MAX],
 }
 const _: () = assert!(size_of::<Raw>() == 160);
@@ -108,6 +108,8 @@ const DETACHING: u16 = 4;
 const DETACHED: u16 = 8;
 /// It has a quota.
 const QUOTA: u16 = 16;
+/// A host has a direct write window of it.
+const WINDOW: u16 = 32;
 
 impl Kind {
     const fn to_byte(self) -> u8 {
@@ -140,7 +142,8 @@ const fn flags(object: &Object) -> u16 {
     let detaching = if object.detaching { DETACHING } else { 0 };
     let detached = if object.detached.is_some() { DETACHED } else { 0 };
     let quota = if object.quota == 0 { 0 } else { QUOTA };
-    deleted | rolled_back | detaching | detached | quota
+    let window = if object.window == 0 { 0 } else { WINDOW };
+    deleted | rolled_back | detaching | detached | quota | window
 }
 
 fn view(number: U32) -> Option<View> {
@@ -176,7 +179,7 @@ impl Raw {
             first_view: number(Some(object.first_view).filter(|first| *first != object.view)),
             detached: object.detached.unwrap_or(0).into(),
             quota: u32_of(usize64(object.quota / QUOTA_UNIT)).into(),
-            reserved: [0; 4],
+            window: object.window.into(),
             name: name_to_bytes(&object.name),
         }
     }
@@ -187,7 +190,7 @@ impl Raw {
             return Ok(Record::Remove(number));
         }
         let flags = self.flags.get();
-        if flags & !(DELETED | ROLLED_BACK | DETACHING | DETACHED | QUOTA) != 0 {
+        if flags & !(DELETED | ROLLED_BACK | DETACHING | DETACHED | QUOTA | WINDOW) != 0 {
             return Err(Bad::Field("flags of an object"));
         }
         let first_view =
@@ -211,6 +214,7 @@ impl Raw {
             detaching: flags & DETACHING != 0,
             detached: (flags & DETACHED != 0).then(|| self.detached.get()),
             quota: if flags & QUOTA == 0 { 0 } else { u64::from(self.quota.get()) * QUOTA_UNIT },
+            window: if flags & WINDOW == 0 { 0 } else { self.window.get() },
             created: self.created.get(),
         };
         object.check()?;

@@ -65,6 +65,7 @@ impl Front {
     pub async fn deallocate_bytes(&self, volume: &State, offset: u64, len: u64) -> Result<()> {
         let _writing = self.writing.enter();
         volume.check_change(offset, len)?;
+        self.catch_up(volume).await?;
         let (first, blocks) = (offset / BLOCK_BYTES, len / BLOCK_BYTES);
         let mut turn = if volume.takes_turns() {
             Some(self.partial.hold(volume.view, first..first + blocks).await)

@@ -32,6 +32,8 @@ impl Front {
         let is_own = from.sees.is_none() && from.ancestors().is_none();
         assert!(is_own, "what a snapshot sees, or a clone inherits, is copied by its contents");
         from.check(copy.from, copy.length)?;
+        self.catch_up(from).await?;
+        self.catch_up(to).await?;
         let source = Key::new(from.view, copy.from / BLOCK_BYTES);
         let target = Key::new(to.view, copy.to / BLOCK_BYTES);
         let blocks = copy.length / BLOCK_BYTES;

@@ -31,7 +31,7 @@ pub(super) const fn is_whole(offset: u64, len: usize) -> bool {
 
 impl Front {
     /// Finds out where the blocks of a volume's bytes are. `None` for what is not whole blocks inside of the volume:
-    /// [`read_bytes`](Self::read_bytes) reads it, or says why not.
+    /// [`read_bytes`](Self::read_bytes) reads it, or says why not; and where what a host stored by itself is waited for.
     ///
     /// To be followed by [`lend`](Self::lend) or [`copy_known`](Self::copy_known) in the same call.
     #[must_use]
@@ -39,6 +39,7 @@ impl Front {
         let is_newest = volume.sees.is_none();
         let fits = is_newest && is_whole(offset, len) && volume.check(offset, u64_of(len)).is_ok();
         let first = Key::new(volume.view, offset / BLOCK_BYTES);
+        let fits = fits && self.is_caught_up(volume);
         fits.then(|| self.resolve(first, volume.ancestors(), u32_of(len / BLOCK)))
     }
 
@@ -388,6 +389,7 @@ impl Front {
     /// As [`Volume::read`](crate::Volume::read).
     pub async fn read_bytes(&self, volume: &State, offset: u64, out: &mut [u8]) -> Result<()> {
         volume.check(offset, u64_of(out.len()))?;
+        self.catch_up(volume).await?;
         if is_whole(offset, out.len()) {
             return self.read_blocks(volume, offset / BLOCK_BYTES, out).await;
         }

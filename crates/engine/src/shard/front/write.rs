@@ -27,7 +27,7 @@ pub struct Writing {
 
 #[derive(Debug)]
 enum Step {
-    /// Nothing was done: users of parts of blocks take turns.
+    /// Nothing was done: users of parts of blocks take turns, or what a host stored by itself comes first.
     Turn,
     Blocks(Walk),
 }
@@ -109,7 +109,8 @@ impl Front {
         volume.check_change(offset, u64_of(data.len()))?;
         // Among users of smaller blocks everybody takes turns: a write of a part must not bring back
         // what a whole one replaced.
-        let step = if is_whole(offset, data.len()) && !volume.takes_turns() {
+        let goes_at_once = is_whole(offset, data.len()) && !volume.takes_turns();
+        let step = if goes_at_once && self.is_caught_up(volume) {
             let key = Key::new(volume.view, offset / BLOCK_BYTES);
             match self.begin_blocks(key, data)? {
                 Outcome::Done => return Ok(Outcome::Done),
@@ -134,7 +135,10 @@ impl Front {
         data: &[u8],
     ) -> Result<()> {
         match &mut writing.step {
-            Step::Turn => self.write_in_turn(volume, offset, data).await,
+            Step::Turn => {
+                self.catch_up(volume).await?;
+                self.write_in_turn(volume, offset, data).await
+            }
             Step::Blocks(walk) => {
                 let first = Key::new(volume.view, offset / BLOCK_BYTES);
                 assert_eq!(walk.first, first, "a write goes on where it was begun");

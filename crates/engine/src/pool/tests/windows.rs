@@ -1,0 +1,369 @@
+//! Direct write windows: what a host stores by itself is seen by everybody, and there after everything.
+
+use std::cell::RefCell;
+
+use media::SimulatedPmem;
+use stdx::num::{low32, u64_of};
+use window::page::{CREDIT_AT, PHASE_AT, TAKEN_AT};
+use window::{Kind as RecordKind, Phase, Record, Writer};
+
+use super::snapshots::named;
+use super::*;
+use crate::{GrantedWindow, RingCopy};
+
+const RING: u64 = window::RING_BYTES_MIN;
+
+/// A host's end of a window.
+struct Host {
+    granted: GrantedWindow,
+    writers: RefCell<Vec<Writer>>,
+}
+
+/// What became of a direct write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrote {
+    Complete,
+    /// There was no credit.
+    NoCredit,
+    /// The window had ended, and the record was not taken.
+    Ended,
+}
+
+impl Host {
+    fn new(granted: GrantedWindow) -> Self {
+        let writer = Writer::new(granted.epoch, granted.ring_bytes);
+        let writers = RefCell::new(vec![writer; granted.rings.len()]);
+        Self { granted, writers }
+    }
+
+    fn ring_of(&self, offset: u64) -> usize {
+        let chunk = offset / self.granted.chunk_bytes + u64::from(self.granted.placement);
+        usize64(chunk % u64_of(self.granted.rings.len()))
+    }
+
+    fn word(copy: &RingCopy, at: u64) -> u64 {
+        copy.state.load(at).unwrap()
+    }
+
+    fn phase(&self) -> Phase {
+        let all = self.granted.rings.iter().flat_map(|ring| &ring.copies);
+        let phases = all.map(|copy| Phase::of(Self::word(copy, PHASE_AT)));
+        phases.max_by_key(|phase| phase.word()).unwrap()
+    }
+
+    /// Stores a record in all copies of its ring, with this checksum of its data, which is not looked at.
+    fn store(&self, offset: u64, data: &[u8], crc: u32) -> Option<u64> {
+        let ring = self.ring_of(offset);
+        let copies = &self.granted.rings[ring].copies;
+        let mut writers = self.writers.borrow_mut();
+        let writer = &mut writers[ring];
+        let place = writer.place(data.len(), Self::word(&copies[0], CREDIT_AT))?;
+        let record = writer.record(&place, offset, low32(u64_of(data.len())), crc);
+        for copy in copies {
+            if let Some(pad) = place.pad {
+                copy.ring.write(pad, &writer.pad().encode()).unwrap();
+            }
+            copy.ring.write(place.at + 64, data).unwrap();
+            copy.ring.fence();
+            copy.ring.write(place.at, &record.encode()).unwrap();
+            copy.ring.full_fence();
+        }
+        writer.advance(&place);
+        Some(place.end)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Wrote {
+        let Some(end) = self.store(offset, data, stdx::crc32c(data)) else {
+            return Wrote::NoCredit;
+        };
+        let copy = &self.granted.rings[self.ring_of(offset)].copies[0];
+        match self.phase() {
+            Phase::Stands => Wrote::Complete,
+            _ if Self::word(copy, TAKEN_AT) >= end => Wrote::Complete,
+            _ => Wrote::Ended,
+        }
+    }
+}
+
+async fn grant(pool: &Pool, epoch: u64) -> Host {
+    Host::new(pool.grant_window([1; 16], RING, epoch).await.unwrap())
+}
+
+fn memory(devices: usize) -> (Vec<Arc<SimulatedPmem>>, LogSpec) {
+    let all: Vec<_> = (0..devices).map(|_| Arc::new(SimulatedPmem::new(16 * MIB))).collect();
+    let pmem = all.iter().map(|one| Arc::new(Pmem::Simulated(Arc::clone(one)))).collect();
+    (all, LogSpec::Bbu(pmem))
+}
+
+async fn created(drives: &[Arc<Drive>], log: &LogSpec, shards: u16) -> (Pool, Volume) {
+    let spec = PoolSpec { shards: Some(shards), au_bytes: Some(MIB), ..spec(drives, log.clone()) };
+    let pool = Pool::create(spec, &[]).await.unwrap();
+    let volume = pool.create_volume(volume("db", 32 * MIB)).await.unwrap();
+    (pool, volume)
+}
+
+async fn reopened(drives: &[Arc<Drive>], log: &LogSpec) -> Pool {
+    Pool::open(drives.to_vec(), log.clone(), OpenOptions::default(), &[]).await.unwrap()
+}
+
+async fn read(volume: &Volume, at: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    volume.read(at * BLOCK as u64, &mut bytes).await.unwrap();
+    bytes
+}
+
+const AT: u64 = BLOCK as u64;
+
+#[test]
+fn what_a_host_stored_is_read_by_all_and_written_over_in_order() {
+    for shards in 1..=3 {
+        reactor::simulate(u64::from(shards), async move {
+            let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));
+            let (pool, v) = created(&drives, &log, shards).await;
+            let host = grant(&pool, 77).await;
+            let mut model = Model::new();
+            let mut prng = Prng::new(5);
+            // Many laps of each ring: credit comes back with each read.
+            for version in 0..2000 {
+                let at = prng.below(32 * MIB / AT);
+                if prng.below(4) == 0 {
+                    v.write(at * AT, &block(at, version)).await.unwrap();
+                } else {
+                    assert_eq!(host.write(at * AT, &block(at, version)), Wrote::Complete);
+                }
+                model.insert(at, version);
+                if prng.below(3) == 0 {
+                    let one = *model.keys().nth(usize64(prng.below(u64_of(model.len())))).unwrap();
+                    assert_eq!(read(&v, one).await, block(one, model[&one]), "block {one}");
+                }
+                if prng.below(20) == 0 {
+                    v.deallocate(at * AT, AT).await.unwrap();
+                    model.remove(&at);
+                }
+            }
+            verify(&v, &model).await;
+            assert_eq!(host.phase(), Phase::Stands);
+            pool.close().await.unwrap();
+            assert_eq!(host.phase(), Phase::Ended);
+            assert_eq!(host.write(0, &block(0, 0)), Wrote::Ended);
+            let pool = reopened(&drives, &log).await;
+            verify(&pool.volume("db").unwrap(), &model).await;
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn parts_of_blocks_are_taken_and_what_is_beside_them_stays() {
+    reactor::simulate(3, async move {
+        let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));
+        let (pool, _) = created(&drives, &log, 1).await;
+        let small = VolumeSpec { block_size: 512, id: [2; 16], ..volume("small", MIB) };
+        let v = pool.create_volume(small).await.unwrap();
+        v.write(0, &block(0, 1)).await.unwrap();
+        let host = Host::new(pool.grant_window([2; 16], RING, 8).await.unwrap());
+        let mut expected = block(0, 1);
+        for n in 0..3000_usize {
+            let (at, byte) = (n % 8 * 512, low32(u64_of(n)).to_le_bytes()[0]);
+            assert_eq!(host.write(u64_of(at), &[byte; 512]), Wrote::Complete, "write {n}");
+            expected[at..at + 512].fill(byte);
+            if n % 100 == 0 {
+                assert_eq!(read(&v, 0).await, expected);
+            }
+        }
+        assert_eq!(read(&v, 0).await, expected);
+        pool.close().await.unwrap();
+    });
+}
+
+#[test]
+fn what_was_complete_is_there_after_a_kill_and_nothing_is_complete_later() {
+    for devices in 1..=2 {
+        let (drives, (media, log)) = (drives(6, 128 * MIB), memory(devices));
+        let (host, model) = reactor::simulate(1, {
+            let (drives, log) = (drives.clone(), log.clone());
+            async move {
+                let (pool, v) = created(&drives, &log, 2).await;
+                let host = grant(&pool, 12).await;
+                let mut model = Model::new();
+                for at in 0..40 {
+                    v.write(at * 100 * AT, &block(at * 100, 1)).await.unwrap();
+                    model.insert(at * 100, 1);
+                }
+                for at in 0..50 {
+                    assert_eq!(host.write(at * 77 * AT, &block(at * 77, 2)), Wrote::Complete);
+                    model.insert(at * 77, 2);
+                }
+                (host, model)
+            }
+        });
+        // The target is killed. Its host goes on by itself, and then power goes, and comes back.
+        assert_eq!(host.write(5 * AT, &block(5, 3)), Wrote::Complete);
+        let mut model = model;
+        model.insert(5, 3);
+        media.iter().for_each(|one| one.crash(&mut Prng::new(9)));
+        reactor::simulate(2, async move {
+            let pool = reopened(&drives, &log).await;
+            assert_eq!(host.phase(), Phase::Ended);
+            let v = pool.volume("db").unwrap();
+            verify(&v, &model).await;
+            assert_eq!(host.write(6 * AT, &block(6, 4)), Wrote::Ended);
+            verify(&v, &model).await;
+            assert_eq!(pool.take_window_ends(), []);
+            let host = grant(&pool, 13).await;
+            assert_eq!(host.write(6 * AT, &block(6, 4)), Wrote::Complete);
+            assert_eq!(read(&v, 6).await, block(6, 4));
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_happens_to_a_volume_ends_its_window_first() {
+    reactor::simulate(4, async move {
+        let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));
+        let (pool, v) = created(&drives, &log, 2).await;
+        let host = grant(&pool, 20).await;
+        assert_eq!(host.write(0, &block(0, 1)), Wrote::Complete);
+        pool.take_snapshots(vec![named("db", "one")]).await.unwrap();
+        assert_eq!(host.phase(), Phase::Ended);
+        let host = grant(&pool, 21).await;
+        assert_eq!(host.write(0, &block(0, 2)), Wrote::Complete);
+        assert_eq!(read(&pool.snapshot("db", "one").unwrap(), 0).await, block(0, 1));
+        assert_eq!(read(&v, 0).await, block(0, 2));
+        pool.resize_volume("db", 16 * MIB).await.unwrap();
+        assert_eq!(host.phase(), Phase::Ended);
+        let old = grant(&pool, 22).await;
+        let host = grant(&pool, 23).await;
+        assert_eq!((old.phase(), host.phase()), (Phase::Ended, Phase::Stands));
+        assert_eq!(pool.open_windows(), 1);
+        pool.end_window([1; 16], Some(22)).await.unwrap();
+        assert_eq!(host.phase(), Phase::Stands, "another one");
+        pool.set_quota("db", Some(64 * MIB)).await.unwrap();
+        assert_eq!(host.phase(), Phase::Ended);
+        assert_eq!(pool.grant_window([1; 16], RING, 24).await.unwrap_err().kind, Kind::Invalid);
+        pool.set_quota("db", None).await.unwrap();
+        let host = grant(&pool, 25).await;
+        pool.end_window([1; 16], None).await.unwrap();
+        assert_eq!((host.phase(), pool.open_windows()), (Phase::Ended, 0));
+        pool.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_host_that_does_what_none_may_loses_its_window_and_nothing_else() {
+    type Deed = fn(&Host);
+    let checksum: Deed = |host| _ = host.store(4096, &block(9, 9), 1).unwrap();
+    let beyond: Deed = |host| _ = host.store(32 * MIB, &block(9, 9), 1).unwrap();
+    let halves: Deed = |host| _ = host.store(512, &block(9, 9), 1).unwrap();
+    let misplaced: Deed = |host| {
+        let end = host.store(4096, &block(9, 9), 1).unwrap();
+        let kind = RecordKind::Write { offset: 4096, length: 4096, data_crc: 1 };
+        let record = Record { epoch: host.granted.epoch, position: end, kind };
+        host.granted.rings[0].copies[0].ring.write(end - 4160, &record.encode()).unwrap();
+    };
+    for (n, deed) in (1..).zip([checksum, beyond, halves, misplaced]) {
+        reactor::simulate(n, async move {
+            let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));
+            let (pool, v) = created(&drives, &log, 1).await;
+            let host = grant(&pool, 30).await;
+            assert_eq!(host.write(0, &block(0, 1)), Wrote::Complete);
+            deed(&host);
+            host.write(8 * AT, &block(8, 8));
+            assert_eq!(read(&v, 0).await, block(0, 1));
+            assert_eq!(read(&v, 8).await, vec![0; BLOCK], "behind it nothing is taken");
+            assert_eq!(host.phase(), Phase::Ended);
+            pool.end_bad_windows().await.unwrap();
+            let ends = pool.take_window_ends();
+            assert_eq!((ends.len(), ends[0].volume.as_str()), (1, "db"), "deed {n}");
+            assert!(ends[0].bad.is_some() && !ends[0].lost);
+            assert_eq!(pool.open_windows(), 0);
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_window_that_is_not_there_is_a_log_that_is_not_there() {
+    let (drives, (media, log)) = (drives(6, 128 * MIB), memory(1));
+    reactor::simulate(1, {
+        let (drives, log) = (drives.clone(), log.clone());
+        async move {
+            let (pool, _) = created(&drives, &log, 1).await;
+            let host = grant(&pool, 12).await;
+            assert_eq!(host.write(0, &block(0, 1)), Wrote::Complete);
+        }
+    });
+    Pmem::Simulated(Arc::clone(&media[0])).remove_beside(".window", |_| false).unwrap();
+    reactor::simulate(2, async move {
+        let options = OpenOptions::default();
+        let refused = Pool::open(drives.clone(), log.clone(), options, &[]).await;
+        let refused = refused.map(drop).unwrap_err();
+        assert_eq!(refused.kind, Kind::Loss);
+        assert!(refused.to_string().contains("window of volume db"), "{refused}");
+        let options = OpenOptions { accept_loss: true, ..options };
+        let pool = Pool::open(drives.clone(), log.clone(), options, &[]).await.unwrap();
+        assert!(pool.has_lost_log());
+        assert_eq!(pool.open_windows(), 0);
+        pool.close().await.unwrap();
+        reopened(&drives, &log).await.close().await.unwrap();
+    });
+}
+
+#[test]
+fn damage_in_the_midst_is_told_and_a_copy_puts_it_right() {
+    for devices in 1..=2 {
+        reactor::simulate(5, async move {
+            let (drives, (_, log)) = (drives(6, 128 * MIB), memory(devices));
+            let (pool, v) = created(&drives, &log, 1).await;
+            let host = grant(&pool, 40).await;
+            for at in 0..3 {
+                assert_eq!(host.write(at * AT, &block(at, 1)), Wrote::Complete);
+            }
+            // The second header is not what it was.
+            host.granted.rings[0].copies[0].ring.write(4160 + 8, &[9]).unwrap();
+            pool.end_window([1; 16], None).await.unwrap();
+            let has_all = devices > 1;
+            let third = if has_all { block(2, 1) } else { vec![0; BLOCK] };
+            assert_eq!(read(&v, 0).await, block(0, 1));
+            assert_eq!(read(&v, 2).await, third);
+            let lost = pool.take_window_ends().iter().any(|end| end.lost);
+            assert_eq!(lost, !has_all);
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_pool_that_gets_full_gives_no_more_credit_and_takes_what_it_gave() {
+    reactor::simulate(6, async move {
+        let (drives, (_, log)) = (drives(6, 48 * MIB), memory(1));
+        let (pool, v) = created(&drives, &log, 1).await;
+        let big = VolumeSpec { id: [3; 16], ..volume("big", 1024 * MIB) };
+        let big = pool.create_volume(big).await.unwrap();
+        let host = grant(&pool, 50).await;
+        let mut at = 0;
+        while big.write(at * AT, &block(at, 1)).await.is_ok() {
+            at += 1;
+        }
+        let mut complete = 0;
+        for n in 0..4000 {
+            match host.write(n * AT, &block(n, 2)) {
+                Wrote::Complete => complete = n + 1,
+                other => {
+                    assert_eq!(other, Wrote::NoCredit);
+                    break;
+                }
+            }
+            if n % 8 == 0 {
+                assert_eq!(read(&v, n).await, block(n, 2));
+            }
+        }
+        assert!((32..4000).contains(&complete), "{complete}");
+        for n in 0..complete {
+            assert_eq!(read(&v, n).await, block(n, 2));
+        }
+        assert_eq!(host.phase(), Phase::Stands);
+        pool.close().await.unwrap();
+    });
+}

@@ -1,0 +1,355 @@
+//! Taking what hosts store in their direct write windows (`docs/anof.md`) into the log, before anything else is done
+//! with their volumes: in the call that begins that where nothing has to be waited for, else by the window's task.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use reactor::{Task, yield_now};
+use stdx::num::{u64_of, usize64};
+use window::{Bad, Look, Phase};
+
+use super::Front;
+use super::read::is_whole;
+use crate::address::{BLOCK, Key, View};
+use crate::error::{Kind, Result};
+use crate::log::Reserved;
+use crate::shard::base::count;
+use crate::shard::capacity::Promise;
+use crate::shard::window::{Ring, Stored, blocks_of};
+use crate::volume::shard_of;
+use crate::volume::state::{BLOCK_BYTES, State};
+
+/// Records that are taken in the call that needs them; more are left to the window's task.
+const TAKEN_AT_ONCE: usize = 32;
+
+/// How long what nobody asks for lies in a ring at most.
+const TAKEN_AT_LEISURE: Duration = Duration::from_secs(1);
+
+/// The rings of a shard.
+#[derive(Default)]
+pub struct Windows {
+    rings: RefCell<Vec<(Rc<Ring>, Vec<Task<()>>)>>,
+}
+
+impl Windows {
+    fn of(&self, view: View) -> Option<Rc<Ring>> {
+        let rings = self.rings.borrow();
+        rings.iter().find(|(ring, _)| ring.volume.view == view).map(|(ring, _)| Rc::clone(ring))
+    }
+
+    /// It is served by these tasks from now on.
+    pub fn add(&self, ring: Rc<Ring>, tasks: Vec<Task<()>>) {
+        self.rings.borrow_mut().push((ring, tasks));
+    }
+
+    /// Those whose hosts did what none may.
+    #[must_use]
+    pub fn bad(&self) -> Vec<(View, Bad)> {
+        let rings = self.rings.borrow();
+        rings.iter().filter_map(|(ring, _)| Some((ring.volume.view, ring.bad()?))).collect()
+    }
+
+    async fn remove(&self, view: View) {
+        let is_of = |(ring, _): &(Rc<Ring>, _)| ring.volume.view == view;
+        let found = self.rings.borrow().iter().position(is_of);
+        let Some(at) = found else { return };
+        let (ring, tasks) = self.rings.borrow_mut().remove(at);
+        end(&ring, tasks).await;
+    }
+
+    /// Takes nothing more: what is there waits for the next opening.
+    pub async fn stop(&self) {
+        for (ring, tasks) in self.rings.take() {
+            end(&ring, tasks).await;
+        }
+    }
+}
+
+async fn end(ring: &Ring, tasks: Vec<Task<()>>) {
+    ring.stop();
+    ring.ring_bell();
+    for task in tasks {
+        task.abort();
+        // One that was dropped with its reactor has nothing left to end.
+        let _ = task.await;
+    }
+}
+
+/// What became of a record in a call.
+enum Taken {
+    Done,
+    /// It is the task's.
+    Wait,
+    Bad(Bad),
+}
+
+/// Blocks that so many bytes from `offset` on lie in: the first, and how many.
+const fn blocks(offset: u64, length: usize) -> (u64, u64) {
+    let (first, end) = (offset / BLOCK_BYTES, (offset + u64_of(length)).div_ceil(BLOCK_BYTES));
+    (first, end - first)
+}
+
+impl Front {
+    /// Whether everything that hosts stored in a window of the volume so far is in the log, after this took what it
+    /// could. Where it is not, [wait](Self::catch_up).
+    #[inline]
+    #[must_use]
+    pub fn is_caught_up(&self, volume: &State) -> bool {
+        !volume.has_window() || self.catch_up_now(volume.view)
+    }
+
+    /// Waits until it is.
+    ///
+    /// # Errors
+    /// `Failed` when the log takes nothing more.
+    pub async fn catch_up(&self, volume: &State) -> Result<()> {
+        if self.is_caught_up(volume) {
+            return Ok(());
+        }
+        match self.windows.of(volume.view) {
+            Some(ring) => ring.taken().await,
+            None => Ok(()),
+        }
+    }
+
+    fn catch_up_now(&self, view: View) -> bool {
+        let Some(ring) = self.windows.of(view) else { return true };
+        if ring.has_ended() {
+            return true;
+        }
+        if ring.is_taking.get() || ring.stored.get().is_some() {
+            return false;
+        }
+        let before = ring.position();
+        let mut is_caught_up = false;
+        for _ in 0..TAKEN_AT_ONCE {
+            let look = ring.look();
+            match self.take_now(&ring, &look) {
+                Taken::Done if look == Look::Nothing => {
+                    is_caught_up = true;
+                    break;
+                }
+                Taken::Done => ring.advance(&look),
+                Taken::Wait => break,
+                Taken::Bad(bad) => {
+                    ring.end_as_bad(bad);
+                    return true;
+                }
+            }
+        }
+        is_caught_up &= ring.position() == before || self.publish(&ring).is_ok();
+        is_caught_up
+    }
+
+    /// What is there is in the log: the host may store more.
+    fn publish(&self, ring: &Ring) -> Result<()> {
+        let missing = {
+            let promise = ring.promise.borrow();
+            let left = promise.as_ref().map_or(0, Promise::left);
+            blocks_of(ring.identity.ring_bytes).saturating_sub(left)
+        };
+        if missing > 0
+            && let Some(more) = self.capacity.promise(missing)
+            && let Some(promise) = &mut *ring.promise.borrow_mut()
+        {
+            promise.add(more);
+        }
+        ring.publish()
+    }
+
+    /// What is wrong with a record, if anything is.
+    fn check_record(&self, ring: &Ring, offset: u64, length: usize) -> Option<Bad> {
+        let volume = &ring.volume;
+        let (block, end) = (u64::from(volume.block_size), offset + u64_of(length));
+        if !offset.is_multiple_of(block) || !end.is_multiple_of(block) || end > volume.bytes() {
+            return Some(Bad::BeyondVolume);
+        }
+        let (shard, shards) = (self.base.writer.shard(), usize::from(self.base.common.shards));
+        let (first, count) = blocks(offset, length);
+        let is_here = |at| shard_of(volume.placement(), at, shards) == usize::from(shard);
+        (!is_here(first) || !is_here(first + count - 1)).then_some(Bad::Elsewhere)
+    }
+
+    /// Takes a record, if nothing has to be waited for.
+    fn take_now(&self, ring: &Ring, look: &Look) -> Taken {
+        let (at, offset, length, crc) = match *look {
+            Look::Nothing | Look::Pad => return Taken::Done,
+            Look::Bad(bad) => return Taken::Bad(bad),
+            Look::Write { at, offset, length, data_crc } => (at, offset, length, data_crc),
+        };
+        if let Some(bad) = self.check_record(ring, offset, length) {
+            return Taken::Bad(bad);
+        }
+        if !is_whole(offset, length) || ring.volume.takes_turns() {
+            return Taken::Wait;
+        }
+        let (first, count) = blocks(offset, length);
+        self.destage.look_at_log();
+        let _promised = self.base.log.let_promised_in();
+        let key = Key::new(ring.volume.view, first);
+        let Ok(Some(reserved)) = self.base.log.try_reserve(key, usize64(count)) else {
+            return Taken::Wait;
+        };
+        if !ring.fetch(at, length, crc) {
+            return Taken::Bad(Bad::Checksum);
+        }
+        match self.store_record(ring, reserved, length, count) {
+            Ok(true) => Taken::Done,
+            // The task sees why, too.
+            Ok(false) | Err(_) => Taken::Wait,
+        }
+    }
+
+    /// Stores what was fetched of a record; tells whether it is durable.
+    fn store_record(
+        &self,
+        ring: &Ring,
+        mut reserved: Reserved<'_>,
+        length: usize,
+        blocks: u64,
+    ) -> Result<bool> {
+        reserved.fill(&ring.data.borrow()[..length])?;
+        let stored = reserved.commit()?;
+        ring.stored.set(Some(Stored { sequence: stored.sequence, blocks }));
+        if stored.is_durable {
+            self.note_stored(ring);
+        }
+        Ok(stored.is_durable)
+    }
+
+    /// What the next record says is in the log for good.
+    fn note_stored(&self, ring: &Ring) {
+        let Some(Stored { blocks, .. }) = ring.stored.take() else { return };
+        if let Some(promise) = &mut *ring.promise.borrow_mut() {
+            promise.kept(blocks.min(promise.left()));
+        }
+        count(&self.written, blocks);
+        self.counting.note_change();
+    }
+
+    /// Takes all that is there.
+    async fn take_all(&self, ring: &Ring) -> Result<()> {
+        let mut taken = 0;
+        loop {
+            let look = ring.look();
+            match look {
+                Look::Nothing => break,
+                Look::Bad(bad) => {
+                    ring.end_as_bad(bad);
+                    break;
+                }
+                Look::Pad => {}
+                Look::Write { at, offset, length, data_crc } => {
+                    if let Err(bad) = self.take(ring, at, offset, length, data_crc).await? {
+                        ring.end_as_bad(bad);
+                        break;
+                    }
+                }
+            }
+            ring.advance(&look);
+            taken += 1;
+            if taken % TAKEN_AT_ONCE == 0 {
+                self.publish(ring)?;
+                yield_now().await;
+            }
+        }
+        if taken > 0 && !ring.has_ended() {
+            self.publish(ring)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a record; durable when this returns.
+    async fn take(
+        &self,
+        ring: &Ring,
+        at: u64,
+        offset: u64,
+        length: usize,
+        crc: u32,
+    ) -> Result<std::result::Result<(), Bad>> {
+        if ring.stored.get().is_none() {
+            if let Some(bad) = self.check_record(ring, offset, length) {
+                return Ok(Err(bad));
+            }
+            if !ring.fetch(at, length, crc) {
+                return Ok(Err(Bad::Checksum));
+            }
+            let (first, count) = blocks(offset, length);
+            if !is_whole(offset, length) || ring.volume.takes_turns() {
+                self.take_in_turn(ring, offset, length).await?;
+                return Ok(Ok(()));
+            }
+            self.destage.look_at_log();
+            let _promised = self.base.log.let_promised_in();
+            let key = Key::new(ring.volume.view, first);
+            let reserved = self.base.log.reserve(key, usize64(count)).await?;
+            self.store_record(ring, reserved, length, count)?;
+        }
+        if let Some(Stored { sequence, .. }) = ring.stored.get() {
+            self.base.log.make_durable(sequence).await?;
+            self.note_stored(ring);
+        }
+        Ok(Ok(()))
+    }
+
+    /// Takes a record of parts of blocks, or of a volume whose users take turns.
+    async fn take_in_turn(&self, ring: &Ring, offset: u64, length: usize) -> Result<()> {
+        let data: Box<[u8]> = ring.data.borrow()[..length].into();
+        let (_, count) = blocks(offset, length);
+        loop {
+            // Room for it is given back for as long as it takes to take it again.
+            let promise = ring.promise.borrow_mut().as_mut().map(|promise| promise.split(count));
+            drop(promise);
+            let _promised = self.base.log.let_promised_in();
+            match self.write_in_turn(&ring.volume, offset, &data).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind == Kind::Full && !self.base.is_over() => {
+                    reactor::sleep(FULL_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The task of a ring: takes what is there when it is asked to, when the host rings, and at leisure.
+    pub async fn serve_window(&self, ring: &Ring) {
+        while !ring.has_ended() && !self.base.is_over() {
+            let asked = ring.asked();
+            ring.is_taking.set(true);
+            let taken = self.take_all(ring).await;
+            ring.is_taking.set(false);
+            if taken.is_err() {
+                break;
+            }
+            ring.answer(asked);
+            if ring.asked() == asked {
+                // Whether it was asked or time has passed, it looks.
+                let _ = reactor::timeout(TAKEN_AT_LEISURE, ring.woken()).await;
+            }
+        }
+        ring.stop();
+    }
+
+    /// Ends a window: what was stored before is in the log then, and nothing more ever will be. Tells whether records
+    /// that were there are damaged, and what its host did that none may.
+    ///
+    /// # Errors
+    /// `Failed` when the log takes nothing more: what is there waits for the next opening.
+    pub async fn end_window(&self, view: View) -> Result<(bool, Option<Bad>)> {
+        let Some(ring) = self.windows.of(view) else { return Ok((false, None)) };
+        if !ring.has_ended() {
+            ring.set_phase(Phase::Ending)?;
+            ring.taken().await?;
+            ring.finish();
+        }
+        self.windows.remove(view).await;
+        Ok((ring.has_lost(), ring.bad()))
+    }
+}
+
+/// Between two attempts to take a part of a block that others left no space for.
+const FULL_PAUSE: Duration = Duration::from_millis(10);
+
+const _: () = assert!(window::DATA_BYTES_MAX / BLOCK < crate::log::RECORD_BLOCKS_MAX);

@@ -1,0 +1,335 @@
+//! A shard's ring of a direct write window (`docs/anof.md`): where a host stores records by itself, which are taken into
+//! the log. Nothing that is there is trusted, nor borrowed: it is copied out, then looked at.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use media::Pmem;
+use reactor::sync::{Notify, Signal};
+use stdx::crc32c;
+use stdx::num::{u64_of, usize64};
+use window::page::{CREDIT_AT, IDENTITY, PAGE, PHASE_AT, TAKEN_AT};
+use window::record::HEADER;
+use window::{Bad, DATA_BYTES_MAX, Identity, Look, Phase, Reader};
+
+use super::capacity::Promise;
+use crate::error::{Error, Kind, Result};
+use crate::volume::state::State;
+
+/// One of the copies of a ring, each beside another device of the log.
+#[derive(Clone, Debug)]
+pub struct RingCopy {
+    /// What the host reads.
+    pub state: Arc<Pmem>,
+    /// What it writes.
+    pub ring: Arc<Pmem>,
+}
+
+/// A record of which the log has what it says, but not durable yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored {
+    pub sequence: u64,
+    pub blocks: u64,
+}
+
+/// Bytes of a ring for each block that it may have records of: for so many blocks space is set aside. A record of the
+/// smallest logical block has more.
+const BYTES_A_BLOCK: u64 = 512;
+
+/// Blocks that may be stored in a ring of so many bytes.
+#[must_use]
+pub const fn blocks_of(ring_bytes: u64) -> u64 {
+    ring_bytes / BYTES_A_BLOCK
+}
+
+/// A ring, on its shard's reactor.
+pub struct Ring {
+    pub volume: Arc<State>,
+    pub identity: Identity,
+    copies: Vec<RingCopy>,
+    reader: Cell<Reader>,
+    credit: Cell<u64>,
+    phase: Cell<Phase>,
+    /// Space for what the host may store.
+    pub promise: RefCell<Option<Promise>>,
+    /// A record's data.
+    pub data: RefCell<Box<[u8]>>,
+    /// What the next record says is in the log already.
+    pub stored: Cell<Option<Stored>>,
+    /// Its task is in the midst of a record.
+    pub is_taking: Cell<bool>,
+    /// Why it ended by itself, if it did.
+    bad: Cell<Option<Bad>>,
+    /// Records that were there are damaged.
+    has_lost: Cell<bool>,
+    asked: Cell<u64>,
+    answered: Cell<u64>,
+    /// Its task takes nothing more.
+    stopped: Cell<bool>,
+    done: Signal,
+    wake: Notify,
+}
+
+impl Ring {
+    /// A new one, whose memory is blank. Nobody has it yet.
+    ///
+    /// # Errors
+    /// Those of storing.
+    pub fn create(
+        volume: Arc<State>,
+        identity: Identity,
+        copies: Vec<RingCopy>,
+        promise: Promise,
+    ) -> Result<Self> {
+        for copy in &copies {
+            copy.state.write(0, &identity.encode())?;
+        }
+        let ring = Self::new(volume, identity, copies, 0, Some(promise));
+        ring.publish()?;
+        ring.set_phase(Phase::Stands)?;
+        Ok(ring)
+    }
+
+    /// One that was there when the pool was closed by a crash: from now on its host stores nothing more that counts.
+    ///
+    /// # Errors
+    /// Those of reading and storing.
+    pub fn reopen(
+        volume: Arc<State>,
+        identity: Identity,
+        copies: Vec<RingCopy>,
+        promise: Promise,
+    ) -> Result<Self> {
+        let taken = copies.iter().map(|copy| copy.state.load(TAKEN_AT));
+        let taken = taken.collect::<std::result::Result<Vec<_>, _>>()?.into_iter().max();
+        let ring = Self::new(volume, identity, copies, taken.unwrap_or(0), Some(promise));
+        // What it may have been given: nobody knows.
+        ring.credit.set(ring.position() + identity.ring_bytes);
+        Ok(ring)
+    }
+
+    fn new(
+        volume: Arc<State>,
+        identity: Identity,
+        copies: Vec<RingCopy>,
+        taken: u64,
+        promise: Option<Promise>,
+    ) -> Self {
+        Self {
+            volume,
+            copies,
+            reader: Cell::new(Reader::new(identity.epoch, identity.ring_bytes, taken)),
+            identity,
+            credit: Cell::new(taken),
+            phase: Cell::new(Phase::Stands),
+            promise: RefCell::new(promise),
+            data: RefCell::new(vec![0; DATA_BYTES_MAX].into()),
+            stored: Cell::new(None),
+            is_taking: Cell::new(false),
+            bad: Cell::new(None),
+            has_lost: Cell::new(false),
+            asked: Cell::new(0),
+            answered: Cell::new(0),
+            stopped: Cell::new(false),
+            done: Signal::default(),
+            wake: Notify::new(),
+        }
+    }
+
+    /// Records up to here are in the log.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.reader.get().position()
+    }
+
+    /// Whether nothing more is taken.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.phase.get() == Phase::Ended
+    }
+
+    /// Why it ended by itself, if it did.
+    #[must_use]
+    pub const fn bad(&self) -> Option<Bad> {
+        self.bad.get()
+    }
+
+    /// Whether records that were there are damaged.
+    #[must_use]
+    pub const fn has_lost(&self) -> bool {
+        self.has_lost.get()
+    }
+
+    fn header_at(&self, at: u64) -> Option<[u8; HEADER]> {
+        let mut header = [0; HEADER];
+        self.copies.iter().find_map(|copy| copy.ring.read(at, &mut header).ok()).map(|()| header)
+    }
+
+    /// What is next. A header that one copy lacks may be whole in another.
+    #[must_use]
+    pub fn look(&self) -> Look {
+        let (reader, credit) = (self.reader.get(), self.credit.get());
+        for copy in &self.copies {
+            let mut header = [0; HEADER];
+            if copy.ring.read(reader.at(), &mut header).is_ok() {
+                let look = reader.look(&header, credit);
+                if look != Look::Nothing {
+                    return look;
+                }
+            }
+        }
+        Look::Nothing
+    }
+
+    /// Has a record's data in [`data`](Self::data); false when no copy has it as it was stored.
+    #[must_use]
+    pub fn fetch(&self, at: u64, length: usize, crc: u32) -> bool {
+        let mut data = self.data.borrow_mut();
+        let data = &mut data[..length];
+        // Copied first: the host may change it at any moment.
+        self.copies.iter().any(|copy| copy.ring.read(at, data).is_ok() && crc32c(data) == crc)
+    }
+
+    /// What was looked at is in the log.
+    pub fn advance(&self, look: &Look) {
+        let mut reader = self.reader.get();
+        reader.advance(look);
+        self.reader.set(reader);
+    }
+
+    /// Says up to where records are in the log, which has them durable, and how far the host may go on: as far as there is
+    /// room in the ring, and space was set aside.
+    ///
+    /// # Errors
+    /// Those of storing.
+    pub fn publish(&self) -> Result<()> {
+        let taken = self.position();
+        self.store(TAKEN_AT, taken)?;
+        let blocks = self.promise.borrow().as_ref().map_or(0, Promise::left);
+        let room = self.identity.ring_bytes.min(blocks.saturating_mul(BYTES_A_BLOCK));
+        // What was given is not taken back.
+        let credit = self.credit.get().max(taken + room);
+        self.credit.set(credit);
+        self.store(CREDIT_AT, credit)
+    }
+
+    /// Stores a word in all copies, durable when this returns.
+    fn store(&self, at: u64, word: u64) -> Result<()> {
+        let (mut stored, mut failure) = (false, None);
+        for copy in &self.copies {
+            match copy.state.store(at, word) {
+                Ok(()) => {
+                    copy.state.full_fence();
+                    stored = true;
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        // The host reads it in all copies: one is enough for it to see that the window does not stand.
+        match failure {
+            Some(error) if !stored => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on the window is so, and whatever is looked at after this was stored before, if the host saw otherwise.
+    ///
+    /// # Errors
+    /// Those of storing.
+    pub fn set_phase(&self, phase: Phase) -> Result<()> {
+        self.store(PHASE_AT, phase.word())?;
+        self.phase.set(phase);
+        Ok(())
+    }
+
+    /// Ends it for what its host did.
+    pub fn end_as_bad(&self, bad: Bad) {
+        self.bad.set(self.bad.get().or(Some(bad)));
+        self.end();
+    }
+
+    /// It takes nothing more, and its host is told how far it was.
+    fn end(&self) {
+        // That the host cannot be told is told by the device.
+        let _ = self.publish();
+        let _ = self.set_phase(Phase::Ended);
+        self.promise.take();
+    }
+
+    /// Whether a whole header lies further on: then what is between is damaged. Nobody stores anything any more.
+    fn shows_damage(&self) -> bool {
+        let (reader, ring) = (self.reader.get(), self.identity.ring_bytes);
+        let lines = (0..ring).step_by(usize64(window::ALIGN));
+        lines
+            .into_iter()
+            .any(|at| self.header_at(at).is_some_and(|header| reader.shows_damage(&header, at)))
+    }
+
+    /// All that was there is taken: it takes nothing more, and its host is told how far it was.
+    pub fn finish(&self) {
+        if self.has_ended() {
+            return;
+        }
+        self.has_lost.set(self.shows_damage());
+        self.end();
+    }
+
+    /// Waits until all that is there by now is in the log.
+    ///
+    /// # Errors
+    /// `Failed` when its task takes nothing more, and it did not come to its end.
+    pub async fn taken(&self) -> Result<()> {
+        let number = self.asked.get() + 1;
+        self.asked.set(number);
+        self.wake.notify();
+        let is_done = || self.answered.get() >= number || self.has_ended() || self.stopped.get();
+        self.done.until(is_done).await;
+        if self.answered.get() >= number || self.has_ended() {
+            return Ok(());
+        }
+        let what =
+            "what a host stored in its direct write window cannot be taken: the shard failed";
+        Err(Error::new(Kind::Failed, what))
+    }
+
+    /// What was asked so far, to be [answered](Self::answer).
+    #[must_use]
+    pub const fn asked(&self) -> u64 {
+        self.asked.get()
+    }
+
+    /// All that was there when this was asked for is in the log.
+    pub fn answer(&self, asked: u64) {
+        self.answered.set(asked);
+        self.done.raise();
+    }
+
+    /// Its task takes nothing more.
+    pub fn stop(&self) {
+        self.stopped.set(true);
+        self.done.raise();
+    }
+
+    /// Has its task look.
+    pub fn ring_bell(&self) {
+        self.wake.notify();
+    }
+
+    /// Waits until it is asked for something.
+    pub async fn woken(&self) {
+        self.wake.notified().await;
+    }
+}
+
+/// Bytes of a state page.
+pub const STATE_BYTES: u64 = u64_of(PAGE);
+
+/// What a state page says it is of.
+///
+/// # Errors
+/// Those of reading it.
+pub fn identity_of(state: &Pmem) -> Result<Option<Identity>> {
+    let mut bytes = [0; IDENTITY];
+    state.read(0, &mut bytes)?;
+    Ok(Identity::decode(&bytes))
+}

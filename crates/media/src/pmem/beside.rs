@@ -1,0 +1,143 @@
+//! Regions of persistent memory beside one: of the same kind, protected the same way, known by a suffix of its name.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::mapped::{Mapped, Way};
+use super::{Pmem, SimulatedPmem};
+use crate::error::{Error, Kind, Operation};
+
+/// What another process may do with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    ReadWrite,
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn io_error(error: io::Error) -> Error {
+    Error::from_io(error, Operation::Open, 0, 0)
+}
+
+impl Pmem {
+    /// Of a file that is mapped: the file, and how it is.
+    fn file(&self) -> Result<(&Path, Way), Error> {
+        let (mapped, way) = match self {
+            Self::Dax(mapped) => (mapped, Way::Dax),
+            Self::Shared(mapped) => (mapped, Way::Shared),
+            Self::Anonymous(_) | Self::Simulated(_) => return Err(unsupported()),
+        };
+        let path = mapped.path().ok_or_else(unsupported)?;
+        // A device has nothing beside it that is as safe.
+        let is_file = fs::metadata(path).is_ok_and(|file| file.is_file());
+        if is_file { Ok((path, way)) } else { Err(unsupported()) }
+    }
+
+    fn map(way: Way, path: &Path, create: Option<u64>) -> Result<Self, Error> {
+        let mapped = Mapped::file(path, create, way)?;
+        Ok(if way == Way::Dax { Self::Dax(mapped) } else { Self::Shared(mapped) })
+    }
+
+    /// Makes a region of `bytes` zeroes beside this one.
+    ///
+    /// # Errors
+    /// `Unsupported` when this is no file; `Busy` when there is one of this suffix; else as the system calls.
+    pub fn create_beside(&self, suffix: &str, bytes: u64) -> Result<Self, Error> {
+        if let Self::Simulated(simulated) = self {
+            let made = simulated.create_beside(suffix, bytes).map(Self::Simulated);
+            return made.ok_or_else(|| Error::new(Kind::Busy, Operation::Open, 0, bytes));
+        }
+        let (path, way) = self.file()?;
+        let path = beside(path, suffix);
+        if fs::symlink_metadata(&path).is_ok() {
+            return Err(Error::new(Kind::Busy, Operation::Open, 0, bytes));
+        }
+        Self::map(way, &path, Some(bytes))
+    }
+
+    /// Opens a region that was made beside this one.
+    ///
+    /// # Errors
+    /// `Gone` when there is none; `Unsupported` when this is no file; else as the system calls.
+    pub fn open_beside(&self, suffix: &str) -> Result<Self, Error> {
+        if let Self::Simulated(simulated) = self {
+            let found = simulated.open_beside(suffix).map(Self::Simulated);
+            return found.ok_or_else(|| Error::new(Kind::Gone, Operation::Open, 0, 0));
+        }
+        let (path, way) = self.file()?;
+        let path = beside(path, suffix);
+        if !path.is_file() {
+            return Err(Error::new(Kind::Gone, Operation::Open, 0, 0));
+        }
+        Self::map(way, &path, None)
+    }
+
+    /// Takes regions away that were made beside this one, those of suffixes that begin so and that `keep` does not
+    /// want. Whoever has one mapped keeps that.
+    ///
+    /// # Errors
+    /// As the system calls; nothing when this is no file.
+    pub fn remove_beside(&self, prefix: &str, keep: impl Fn(&str) -> bool) -> Result<(), Error> {
+        if let Self::Simulated(simulated) = self {
+            simulated.remove_beside(prefix, keep);
+            return Ok(());
+        }
+        let Ok((path, _)) = self.file() else { return Ok(()) };
+        let parent = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = parent.unwrap_or(Path::new("."));
+        let Some(name) = path.file_name().and_then(OsStr::to_str) else { return Ok(()) };
+        for entry in fs::read_dir(folder).map_err(io_error)? {
+            let entry = entry.map_err(io_error)?;
+            let found = entry.file_name();
+            let suffix = found.to_str().and_then(|found| found.strip_prefix(name));
+            if suffix.is_some_and(|suffix| suffix.starts_with(prefix) && !keep(suffix)) {
+                fs::remove_file(entry.path()).map_err(io_error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A descriptor of the file, for another process.
+    ///
+    /// # Errors
+    /// `Unsupported` when this is no file; else as open(2).
+    pub fn share(&self, access: Access) -> Result<OwnedFd, Error> {
+        let (path, _) = self.file()?;
+        let write = access == Access::ReadWrite;
+        let file = OpenOptions::new().read(true).write(write).open(path).map_err(io_error)?;
+        Ok(file.into())
+    }
+}
+
+fn unsupported() -> Error {
+    Error::new(Kind::Unsupported, Operation::Open, 0, 0)
+}
+
+impl SimulatedPmem {
+    fn create_beside(&self, suffix: &str, bytes: u64) -> Option<Arc<Self>> {
+        let mut all = self.beside();
+        if all.contains_key(suffix) {
+            return None;
+        }
+        let made = Arc::new(Self::with_power(bytes, Arc::clone(&self.power)));
+        all.insert(suffix.to_owned(), Arc::clone(&made));
+        Some(made)
+    }
+
+    fn open_beside(&self, suffix: &str) -> Option<Arc<Self>> {
+        self.beside().get(suffix).cloned()
+    }
+
+    fn remove_beside(&self, prefix: &str, keep: impl Fn(&str) -> bool) {
+        self.beside().retain(|suffix, _| !suffix.starts_with(prefix) || keep(suffix));
+    }
+}

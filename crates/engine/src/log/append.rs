@@ -5,7 +5,7 @@ use super::limits::{RECORD_BLOCKS_MAX, SLOW_FROM, SLOW_NANOS_MAX, SLOW_NANOS_MIN
 use super::record::Kind;
 use super::reserve::{Reserved, Stored};
 use super::ring::Ring;
-use super::{Append, Shared, Turn};
+use super::{Append, Claim, Shared, Turn};
 use crate::address::{BLOCK, BLOCK_BITS, Key};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use stdx::Counted;
@@ -52,7 +52,7 @@ fn within(key: Key, count: u64, kind: Kind) -> Result<Kind> {
 /// slower than they are.
 ///
 /// In nanoseconds.
-fn delay(fill: u64) -> Option<u64> {
+pub(super) fn delay(fill: u64) -> Option<u64> {
     let over = fill.min(1024).checked_sub(SLOW_FROM)?;
     let span = 1024 - SLOW_FROM;
     let nanos = SLOW_NANOS_MAX * over * over * over / (span * span * span);
@@ -82,7 +82,7 @@ fn fill_and_commit(mut reserved: Reserved<'_>, record: &Append<'_>) -> Result<St
 
 impl Shared {
     pub(super) async fn append(&self, record: Append<'_>) -> Result<u64> {
-        let stored = fill_and_commit(self.reserve(kind_of(&record)?).await?, &record)?;
+        let stored = fill_and_commit(self.reserve(kind_of(&record)?, Claim::New).await?, &record)?;
         if !stored.is_durable {
             self.make_durable(stored.sequence).await?;
         }
@@ -91,24 +91,29 @@ impl Shared {
 
     /// As [`reserve`](Self::reserve), if nothing has to be waited for.
     #[inline]
-    pub(super) fn try_reserve(&self, kind: Kind) -> Result<Option<Reserved<'_>>> {
-        self.check_takes(kind)?;
+    pub(super) fn try_reserve(&self, kind: Kind, claim: Claim) -> Result<Option<Reserved<'_>>> {
+        self.check_takes(kind, claim)?;
         if self.paused.get() || !self.gate.try_acquire(1) {
             return Ok(None);
         }
         let turn = Turn(&self.gate);
         let takes = {
             let ring = self.ring.borrow();
-            delay(ring.fill()).is_none() && ring.has_room(kind, &self.store)
+            let is_slowed = claim == Claim::New && delay(ring.fill()).is_some();
+            !is_slowed && ring.has_room(kind, &self.store)
         };
-        Ok(takes.then(|| Reserved::new(self, kind, turn)))
+        Ok(takes.then(|| Reserved::new(self, kind, claim, turn)))
     }
 
     /// Reserves a range for a record, once its turn has come and there is room. The delay counts from now, so that
     /// those who came together wait together; whoever came first goes first.
-    pub(super) async fn reserve(&self, kind: Kind) -> Result<Reserved<'_>> {
-        self.check_takes(kind)?;
-        let slow_until = delay(self.ring.borrow().fill()).map(|nanos| reactor::now() + nanos);
+    pub(super) async fn reserve(&self, kind: Kind, claim: Claim) -> Result<Reserved<'_>> {
+        self.check_takes(kind, claim)?;
+        let delay = match claim {
+            Claim::New => delay(self.ring.borrow().fill()),
+            Claim::Acknowledged => None,
+        };
+        let slow_until = delay.map(|nanos| reactor::now() + nanos);
         if !self.gate.try_acquire(1) {
             let _waits = Counted::new(&self.waiting);
             self.gate.acquire(1).await;
@@ -121,13 +126,13 @@ impl Shared {
         if !self.ring.borrow().has_room(kind, &self.store) {
             let _waits = Counted::new(&self.waiting);
             let _full = Counted::new(&self.full);
-            self.wait_for_room(&kind).await?;
+            self.wait_for_room(&kind, claim).await?;
         }
         while self.paused.get() && self.ended.get().is_none() {
             self.resumed.notified().await;
         }
-        self.check_takes(kind)?;
-        Ok(Reserved::new(self, kind, turn))
+        self.check_takes(kind, claim)?;
+        Ok(Reserved::new(self, kind, claim, turn))
     }
 
     /// Waits until the record of this sequence, which was stored, is durable and can be looked up.
@@ -153,9 +158,9 @@ impl Shared {
     }
 
     /// Waits until a record finds room; whoever calls holds the gate.
-    pub(super) async fn wait_for_room(&self, kind: &Kind) -> Result<()> {
+    pub(super) async fn wait_for_room(&self, kind: &Kind, claim: Claim) -> Result<()> {
         while !self.ring.borrow().has_room(*kind, &self.store) {
-            self.check_takes(*kind)?;
+            self.check_takes(*kind, claim)?;
             self.more.notify();
             self.room.notified().await;
         }

@@ -3,7 +3,7 @@
 use super::device::commit_len;
 use super::limits::{JOIN_STEP, PAGE};
 use super::record::Kind;
-use super::{Log, Shared, Turn, commit};
+use super::{Claim, Log, Shared, Turn, commit};
 use crate::error::Result;
 use reactor::{spawn_late, yield_now};
 use std::rc::Rc;
@@ -29,7 +29,7 @@ impl Log {
         let page = Kind::Pad { bytes: PAGE };
         if !shared.ring.borrow().has_room(page, &shared.store) {
             let _full = Counted::new(&shared.full);
-            shared.wait_for_room(&page).await?;
+            shared.wait_for_room(&page, Claim::New).await?;
         }
         // The page shows what comes before it.
         self.settle().await?;

@@ -60,11 +60,18 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use stdx::Counted;
 
 /// One shard's commit log. Belongs to one reactor.
 pub struct Log {
     shared: Rc<Shared>,
+}
+
+/// On what grounds something is appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    New,
+    /// It was acknowledged already.
+    Acknowledged,
 }
 
 struct Shared {
@@ -90,8 +97,6 @@ struct Shared {
     refusing: Cell<bool>,
     /// No write is taken for now, for want of space behind the log.
     refusing_writes: Cell<bool>,
-    /// Those who store what was acknowledged already, for which that does not hold.
-    promised: Cell<usize>,
     /// Records up to this one may have damaged blocks.
     lost_through: Cell<u64>,
     /// Nothing is reserved for now.
@@ -220,7 +225,6 @@ impl Log {
             ended: Cell::new(None),
             refusing: Cell::new(false),
             refusing_writes: Cell::new(false),
-            promised: Cell::new(0),
             lost_through: Cell::new(0),
             paused: Cell::new(false),
             resumed: Notify::new(),
@@ -248,7 +252,7 @@ impl Log {
     /// # Errors
     /// As [`append`](Self::append); `Full` while there is no space behind the log.
     pub async fn reserve(&self, key: Key, blocks: usize) -> Result<Reserved<'_>> {
-        self.shared.reserve(append::kind_of_write(key, blocks)?).await
+        self.shared.reserve(append::kind_of_write(key, blocks)?, Claim::New).await
     }
 
     /// As [`reserve`](Self::reserve), if it need not wait: while the log is not nearly full, and nobody else waits or
@@ -258,7 +262,7 @@ impl Log {
     /// As there.
     #[inline]
     pub fn try_reserve(&self, key: Key, blocks: usize) -> Result<Option<Reserved<'_>>> {
-        self.shared.try_reserve(append::kind_of_write(key, blocks)?)
+        self.shared.try_reserve(append::kind_of_write(key, blocks)?, Claim::New)
     }
 
     /// Waits until a record that was [committed](Reserved::commit) is durable and can be looked up.
@@ -507,10 +511,33 @@ impl Log {
         self.shared.room.notify();
     }
 
-    /// Takes writes although they [are refused](Self::refuse_writes), as long as this lives: of what was acknowledged
-    /// already, and space set aside for.
-    pub fn let_promised_in(&self) -> Counted<'_> {
-        Counted::new(&self.shared.promised)
+    /// As [`reserve`](Self::reserve), for what was acknowledged already, and space set aside for: it is neither refused nor
+    /// slowed down, and waits for room only.
+    ///
+    /// # Errors
+    /// As there, but for `Full`.
+    pub async fn reserve_acknowledged(&self, key: Key, blocks: usize) -> Result<Reserved<'_>> {
+        let kind = append::kind_of_write(key, blocks)?;
+        self.shared.reserve(kind, Claim::Acknowledged).await
+    }
+
+    /// As [`reserve_acknowledged`](Self::reserve_acknowledged), if it need not wait.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_reserve_acknowledged(
+        &self,
+        key: Key,
+        blocks: usize,
+    ) -> Result<Option<Reserved<'_>>> {
+        self.shared.try_reserve(append::kind_of_write(key, blocks)?, Claim::Acknowledged)
+    }
+
+    /// Whether who appends is slowed down, for the log fills faster than it is carried to the drives.
+    #[must_use]
+    pub fn is_slowed(&self) -> bool {
+        append::delay(self.shared.ring.borrow().fill()).is_some()
     }
 
     /// The devices of memory that records go straight to; none where the log is, or is about to be, on drives, or one of
@@ -596,13 +623,13 @@ impl Shared {
     }
 
     /// Whether a record of this kind may be stored now.
-    fn check_takes(&self, kind: record::Kind) -> Result<()> {
+    fn check_takes(&self, kind: record::Kind, claim: Claim) -> Result<()> {
         let refusing = self.refusing.get().then_some(Kind::Gone);
         if let Some(kind) = self.ended.get().or(refusing) {
             return Err(Error::new(kind, "the commit log takes no more records"));
         }
         let grows = matches!(kind, record::Kind::Write { .. } | record::Kind::Refer { .. });
-        if self.refusing_writes.get() && grows && self.promised.get() == 0 {
+        if self.refusing_writes.get() && grows && claim == Claim::New {
             return Err(Error::new(Kind::Full, "there is no space behind the commit log"));
         }
         Ok(())

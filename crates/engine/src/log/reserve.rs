@@ -3,7 +3,7 @@
 use super::device::Store;
 use super::record::{HEADER, Kind, list_bytes};
 use super::ring::{Mark, Ring};
-use super::{Shared, Turn};
+use super::{Claim, Shared, Turn};
 use crate::address::{BLOCK, Version};
 use crate::canary::{self, Canary};
 use crate::error::{Kind as ErrorKind, Result};
@@ -16,6 +16,7 @@ use stdx::{crc32c, crc32c_append};
 pub struct Reserved<'a> {
     shared: &'a Shared,
     range: Range,
+    claim: Claim,
     _turn: Turn<'a>,
 }
 
@@ -31,9 +32,9 @@ pub struct Stored {
 impl<'a> Reserved<'a> {
     /// Whoever calls holds the gate, and has seen that there is room.
     #[inline]
-    pub(super) fn new(shared: &'a Shared, kind: Kind, turn: Turn<'a>) -> Self {
+    pub(super) fn new(shared: &'a Shared, kind: Kind, claim: Claim, turn: Turn<'a>) -> Self {
         let range = shared.ring.borrow_mut().reserve(kind, &shared.store);
-        Self { shared, range, _turn: turn }
+        Self { shared, range, claim, _turn: turn }
     }
 
     /// Bytes of contents that are still to be filled.
@@ -73,7 +74,7 @@ impl<'a> Reserved<'a> {
     #[inline]
     pub(super) fn commit_with(self, body: &[u8]) -> Result<Stored> {
         let shared = self.shared;
-        shared.check_takes(self.range.kind())?;
+        shared.check_takes(self.range.kind(), self.claim)?;
         let committed = shared.ring.borrow_mut().commit(&self.range, body, &shared.store);
         let mark = committed.inspect_err(|_| shared.end(ErrorKind::Failed))?;
         let is_memory = shared.store.is_memory();

@@ -142,7 +142,7 @@ impl Pool {
     }
 
     /// What hosts have under that number, unless it was deleted or rolled back.
-    fn state_of(&self, view: View) -> Option<Arc<State>> {
+    pub(super) fn state_of(&self, view: View) -> Option<Arc<State>> {
         self.0.volumes.borrow().values().find(|state| state.view == view).cloned()
     }
 

@@ -322,11 +322,9 @@ impl Pool {
         let unmark = |catalog: &Catalog| Ok((edit(catalog, view, 0)?, ()));
         self.0.common.superblock.change_catalog(unmark).await?;
         self.0.windows.borrow_mut().remove(&view);
-        let volumes = self.0.volumes.borrow();
-        if let Some(state) = volumes.values().find(|state| state.view == view) {
+        if let Some(state) = self.state_of(view) {
             state.set_window(false);
         }
-        drop(volumes);
         self.remove_files(&prefix_of(view), &BTreeSet::new()).await
     }
 
@@ -389,10 +387,7 @@ impl Pool {
         let open = self.0.common.superblock.catalog(windows_of);
         for (view, number) in open {
             self.0.windows.borrow_mut().insert(view, number);
-            let volumes = self.0.volumes.borrow();
-            let state = volumes.values().find(|state| state.view == view).cloned();
-            drop(volumes);
-            if let Some(state) = state {
+            if let Some(state) = self.state_of(view) {
                 state.set_window(true);
                 let reopen = move |shard: Rc<Shard>| {
                     let state = Arc::clone(&state);

@@ -85,7 +85,7 @@ impl Ring {
             copy.state.write(0, &identity.encode())?;
         }
         let ring = Self::new(volume, identity, copies, 0, Some(promise));
-        ring.publish()?;
+        ring.publish(true)?;
         ring.set_phase(Phase::Stands)?;
         Ok(ring)
     }
@@ -105,6 +105,7 @@ impl Ring {
         let ring = Self::new(volume, identity, copies, taken.unwrap_or(0), Some(promise));
         // What it may have been given: nobody knows.
         ring.credit.set(ring.position() + identity.ring_bytes);
+        ring.phase.set(Phase::Ending);
         Ok(ring)
     }
 
@@ -140,6 +141,18 @@ impl Ring {
     #[must_use]
     pub fn position(&self) -> u64 {
         self.reader.get().position()
+    }
+
+    /// Up to where its host may have stored something.
+    #[must_use]
+    pub const fn credit(&self) -> u64 {
+        self.credit.get()
+    }
+
+    /// Whether its host has less credit than there is room in the ring.
+    #[must_use]
+    pub fn lacks_credit(&self) -> bool {
+        self.credit.get() < self.position() + self.identity.ring_bytes
     }
 
     /// Whether nothing more is taken.
@@ -198,17 +211,18 @@ impl Ring {
     }
 
     /// Says up to where records are in the log, which has them durable, and how far the host may go on: as far as there is
-    /// room in the ring, and space was set aside.
+    /// room in the ring, and space was set aside, if it `may` at all.
     ///
     /// # Errors
     /// Those of storing.
-    pub fn publish(&self) -> Result<()> {
+    pub fn publish(&self, may: bool) -> Result<()> {
         let taken = self.position();
         self.store(TAKEN_AT, taken)?;
         let blocks = self.promise.borrow().as_ref().map_or(0, Promise::left);
         let room = self.identity.ring_bytes.min(blocks.saturating_mul(BYTES_A_BLOCK));
-        // What was given is not taken back.
-        let credit = self.credit.get().max(taken + room);
+        // What was given is not taken back, and nothing more is given at the end.
+        let may = may && self.phase.get() == Phase::Stands;
+        let credit = if may { self.credit.get().max(taken + room) } else { self.credit.get() };
         self.credit.set(credit);
         self.store(CREDIT_AT, credit)
     }
@@ -251,7 +265,7 @@ impl Ring {
     /// It takes nothing more, and its host is told how far it was.
     fn end(&self) {
         // That the host cannot be told is told by the device.
-        let _ = self.publish();
+        let _ = self.publish(false);
         let _ = self.set_phase(Phase::Ended);
         self.promise.take();
     }

@@ -114,6 +114,9 @@ async fn read(volume: &Volume, at: u64) -> Vec<u8> {
 
 const AT: u64 = BLOCK as u64;
 
+/// Of a host, until it looks again whether it has credit.
+const PAUSE: std::time::Duration = std::time::Duration::from_micros(20);
+
 #[test]
 fn what_a_host_stored_is_read_by_all_and_written_over_in_order() {
     for shards in 1..=3 {
@@ -364,6 +367,39 @@ fn a_pool_that_gets_full_gives_no_more_credit_and_takes_what_it_gave() {
             assert_eq!(read(&v, n).await, block(n, 2));
         }
         assert_eq!(host.phase(), Phase::Stands);
+        pool.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_host_that_never_stops_keeps_nobody_waiting() {
+    reactor::simulate(7, async move {
+        let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));
+        let (pool, v) = created(&drives, &log, 1).await;
+        let host = std::rc::Rc::new(grant(&pool, 60).await);
+        let storing = std::rc::Rc::clone(&host);
+        let hammer = reactor::spawn(async move {
+            let mut stored = 0_u64;
+            loop {
+                match storing.write(stored % 512 * AT, &block(0, stored)) {
+                    Wrote::Complete => stored += 1,
+                    Wrote::NoCredit if storing.phase() == Phase::Stands => {
+                        reactor::sleep(PAUSE).await;
+                    }
+                    Wrote::NoCredit | Wrote::Ended => return stored,
+                }
+            }
+        });
+        for at in 0..200 {
+            v.write((512 + at) * AT, &block(at, 1)).await.unwrap();
+            assert_eq!(read(&v, 512 + at).await, block(at, 1));
+        }
+        pool.end_window([1; 16], None).await.unwrap();
+        let stored = hammer.await.unwrap();
+        assert!(stored > 200, "{stored}");
+        for version in stored.saturating_sub(512)..stored {
+            assert_eq!(read(&v, version % 512).await, block(0, version));
+        }
         pool.close().await.unwrap();
     });
 }

@@ -26,10 +26,13 @@ const TAKEN_AT_ONCE: usize = 32;
 /// How long what nobody asks for lies in a ring at most.
 const TAKEN_AT_LEISURE: Duration = Duration::from_secs(1);
 
+/// A ring, and the tasks that serve it.
+type Served = (Rc<Ring>, Vec<Task<()>>);
+
 /// The rings of a shard.
 #[derive(Default)]
 pub struct Windows {
-    rings: RefCell<Vec<(Rc<Ring>, Vec<Task<()>>)>>,
+    rings: RefCell<Vec<Served>>,
 }
 
 impl Windows {
@@ -51,7 +54,7 @@ impl Windows {
     }
 
     async fn remove(&self, view: View) {
-        let is_of = |(ring, _): &(Rc<Ring>, _)| ring.volume.view == view;
+        let is_of = |(ring, _): &Served| ring.volume.view == view;
         let found = self.rings.borrow().iter().position(is_of);
         let Some(at) = found else { return };
         let (ring, tasks) = self.rings.borrow_mut().remove(at);
@@ -155,7 +158,8 @@ impl Front {
         {
             promise.add(more);
         }
-        ring.publish()
+        // What slows others down slows this host down where it begins.
+        ring.publish(!self.base.log.is_slowed())
     }
 
     /// What is wrong with a record, if anything is.
@@ -186,9 +190,8 @@ impl Front {
         }
         let (first, count) = blocks(offset, length);
         self.destage.look_at_log();
-        let _promised = self.base.log.let_promised_in();
         let key = Key::new(ring.volume.view, first);
-        let Ok(Some(reserved)) = self.base.log.try_reserve(key, usize64(count)) else {
+        let Ok(Some(reserved)) = self.base.log.try_reserve_acknowledged(key, usize64(count)) else {
             return Taken::Wait;
         };
         if !ring.fetch(at, length, crc) {
@@ -228,10 +231,10 @@ impl Front {
         self.counting.note_change();
     }
 
-    /// Takes all that is there.
+    /// Takes all that is there by now. A host that goes on storing stores no further than it has credit for.
     async fn take_all(&self, ring: &Ring) -> Result<()> {
-        let mut taken = 0;
-        loop {
+        let (mut taken, until) = (0, ring.credit());
+        while ring.position() < until {
             let look = ring.look();
             match look {
                 Look::Nothing => break,
@@ -282,9 +285,8 @@ impl Front {
                 return Ok(Ok(()));
             }
             self.destage.look_at_log();
-            let _promised = self.base.log.let_promised_in();
             let key = Key::new(ring.volume.view, first);
-            let reserved = self.base.log.reserve(key, usize64(count)).await?;
+            let reserved = self.base.log.reserve_acknowledged(key, usize64(count)).await?;
             self.store_record(ring, reserved, length, count)?;
         }
         if let Some(Stored { sequence, .. }) = ring.stored.get() {
@@ -302,7 +304,6 @@ impl Front {
             // Room for it is given back for as long as it takes to take it again.
             let promise = ring.promise.borrow_mut().as_mut().map(|promise| promise.split(count));
             drop(promise);
-            let _promised = self.base.log.let_promised_in();
             match self.write_in_turn(&ring.volume, offset, &data).await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind == Kind::Full && !self.base.is_over() => {
@@ -324,9 +325,11 @@ impl Front {
                 break;
             }
             ring.answer(asked);
+            let lacks = ring.lacks_credit() && self.publish(ring).is_ok() && ring.lacks_credit();
             if ring.asked() == asked {
+                let pause = if lacks { CREDIT_PAUSE } else { TAKEN_AT_LEISURE };
                 // Whether it was asked or time has passed, it looks.
-                let _ = reactor::timeout(TAKEN_AT_LEISURE, ring.woken()).await;
+                let _ = reactor::timeout(pause, ring.woken()).await;
             }
         }
         ring.stop();
@@ -348,6 +351,9 @@ impl Front {
         Ok((ring.has_lost(), ring.bad()))
     }
 }
+
+/// Between two looks whether a host can be given more credit.
+const CREDIT_PAUSE: Duration = Duration::from_millis(5);
 
 /// Between two attempts to take a part of a block that others left no space for.
 const FULL_PAUSE: Duration = Duration::from_millis(10);

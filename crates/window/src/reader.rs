@@ -42,7 +42,7 @@ pub enum Look {
 }
 
 /// What a target knows of a ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reader {
     epoch: u64,
     ring_bytes: u64,

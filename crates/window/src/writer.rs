@@ -19,7 +19,7 @@ pub struct Place {
 }
 
 /// What a host knows of its ring. One record is stored at a time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Writer {
     epoch: u64,
     ring_bytes: u64,

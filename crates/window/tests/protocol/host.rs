@@ -1,0 +1,175 @@
+//! What hosts do: the one that has a window, and the one that has none.
+
+use window::Phase;
+
+use crate::checks::Violation;
+use crate::memory::{LINE, Line, Pending, may_be_seen, offset_of};
+use crate::model::{Host, HostStep, Memory, Model, Op, Rule, State, Steps, epoch_of};
+use stdx::num::usize64;
+
+impl Steps<'_> {
+    /// Of the host that has a window.
+    pub fn host(&mut self, window: usize) {
+        let host = &self.from.hosts[window];
+        self.stores_are_seen(window, host);
+        match host.step {
+            HostStep::Idle if self.model.ops_of(window).contains(&host.op) => {
+                self.begins_to_write(window, host.op);
+            }
+            HostStep::Stored { end } => self.looks(window, host, end),
+            HostStep::WaitsForEnd { end } => self.waits_for_end(window, host.op, end),
+            _ => {}
+        }
+    }
+
+    /// What the host stores is at once in its buffer: that it stores some of it later is as if that was seen later.
+    fn begins_to_write(&mut self, window: usize, op: Op) {
+        let model = self.model;
+        let page = &self.from.files[model.files_of(window)].seen.page;
+        let writer = self.from.hosts[window].writer;
+        let Some(place) = writer.place(LINE, page.credit) else {
+            return self.step("host writes by command: no credit", window, |s| {
+                s.begin(op);
+                s.asked.add(op);
+                s.hosts[window].step = HostStep::Command;
+                Ok(())
+            });
+        };
+        let what = if place.pad.is_some() { "host stores with padding" } else { "host stores" };
+        self.step(what, window, |s| {
+            s.begin(op);
+            let host = &mut s.hosts[window];
+            let store = |at: u64, to: Line| Pending::Store { line: usize64(at) / LINE, to };
+            if let Some(at) = place.pad {
+                host.buffer.push(store(at, Line::of(&writer.pad())));
+            }
+            let data = Line::Data { epoch: epoch_of(window), position: place.position, op };
+            host.buffer.push(store(place.at + 64, data));
+            if model.keeps(Rule::HeaderBehindData) {
+                host.buffer.push(Pending::Fence);
+            }
+            let header = writer.record(&place, offset_of(op), 64, u32::from(op));
+            host.buffer.push(store(place.at, Line::of(&header)));
+            host.writer.advance(&place);
+            host.step = HostStep::Stored { end: place.end };
+            Ok(())
+        });
+    }
+
+    fn stores_are_seen(&mut self, window: usize, host: &Host) {
+        let model = self.model;
+        for at in (0..host.buffer.len()).filter(|at| may_be_seen(&host.buffer, *at)) {
+            let Pending::Store { line, to } = host.buffer[at].clone() else { continue };
+            let what = match to {
+                Line::Header { .. } => "host's header is seen",
+                Line::Pad { .. } => "host's padding is seen",
+                _ => "host's data is seen",
+            };
+            self.step(what, window, |s| {
+                let buffer = &mut s.hosts[window].buffer;
+                let _ = buffer.remove(at);
+                let is_behind_fence = at > 0 && buffer[0] == Pending::Fence;
+                if is_behind_fence {
+                    let _ = buffer.remove(0);
+                }
+                let files = &mut s.files[model.files_of(window)];
+                if is_behind_fence {
+                    files.kept.ring = files.seen.ring;
+                }
+                model.may_be_overwritten(files, line)?;
+                files.set_line(line, to, model.memory == Memory::Bbu);
+                Ok(())
+            });
+        }
+    }
+
+    /// The full fence, and the look at the phase. Nothing is between them that others could tell: what was fenced is
+    /// seen, and kept. It reports at once, which binds the others the most.
+    fn looks(&mut self, window: usize, host: &Host, end: u64) {
+        let model = self.model;
+        let files = model.files_of(window);
+        let fences = model.keeps(Rule::FenceBeforeLook);
+        if fences && !host.buffer.is_empty() {
+            return;
+        }
+        let stands = self.from.files[files].seen.page.phase() == Phase::Stands;
+        let fence = |s: &mut State| {
+            if fences {
+                s.files[files].kept.ring = s.files[files].seen.ring;
+            }
+        };
+        if stands || !model.keeps(Rule::Look) {
+            self.step("host's write is complete: the window stands", window, |s| {
+                fence(s);
+                s.is_complete(model, window)
+            });
+        } else if model.keeps(Rule::WaitForEnd) {
+            self.step("host waits for the window's end", window, |s| {
+                fence(s);
+                s.hosts[window].step = HostStep::WaitsForEnd { end };
+                Ok(())
+            });
+        } else {
+            self.step("host writes by command: the window ends", window, |s| {
+                fence(s);
+                s.goes_as_command(window)
+            });
+        }
+    }
+
+    fn waits_for_end(&mut self, window: usize, op: Op, end: u64) {
+        let model = self.model;
+        let page = &self.from.files[model.files_of(window)].seen.page;
+        if page.phase() != Phase::Ended {
+            return;
+        }
+        debug_assert_eq!(self.from.hosts[window].op, op);
+        if page.taken >= end {
+            self.step("host's write is complete: taken", window, |s| s.is_complete(model, window));
+        } else {
+            self.step("host writes by command: not taken", window, |s| s.goes_as_command(window));
+        }
+    }
+
+    /// Of the host that has no window.
+    pub fn other_host(&mut self) {
+        let op = self.from.next_command;
+        let is_idle = op == self.model.first_command() || !self.from.asked.has(op - 1);
+        if is_idle && op < self.model.ops() {
+            self.step("other host begins a command", usize::from(op), |s| {
+                s.begin(op);
+                s.asked.add(op);
+                s.next_command += 1;
+                Ok(())
+            });
+        }
+    }
+}
+
+impl State {
+    fn is_complete(&mut self, model: &Model, window: usize) -> Result<(), Violation> {
+        let host = &mut self.hosts[window];
+        self.complete.add(host.op);
+        host.op += 1;
+        host.step = HostStep::Idle;
+        self.nothing_is_lost(model)
+    }
+
+    fn goes_as_command(&mut self, window: usize) -> Result<(), Violation> {
+        let op = self.hosts[window].op;
+        self.hosts[window].step = HostStep::Command;
+        self.asked.add(op);
+        self.not_taken.add(op);
+        self.is_not_done(op)
+    }
+
+    /// A command was answered.
+    pub fn is_answered(&mut self, model: &Model, op: Op) {
+        self.asked.remove(op);
+        self.complete.add(op);
+        if let Some(window) = (0..2).find(|window| model.ops_of(*window).contains(&op)) {
+            self.hosts[window].op += 1;
+            self.hosts[window].step = HostStep::Idle;
+        }
+    }
+}

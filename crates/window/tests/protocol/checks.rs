@@ -1,6 +1,6 @@
 //! What must never be.
 
-use crate::memory::Files;
+use crate::memory::Line;
 use crate::model::{Entry, Model, Op, State};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,14 +74,26 @@ impl State {
     }
 }
 
-impl Model {
+impl State {
     /// What is in a line must be in the log, and *taken* must say so even after a power cut.
-    pub fn may_be_overwritten(&self, files: &Files, line: usize) -> Result<(), Violation> {
-        let wanted = files.seen.ring[line].wanted_until();
-        let is_wanted = wanted.is_some_and(|(_, until)| until > files.kept.page.taken);
-        if is_wanted && !self.only_outcomes { Err(Violation::Overwritten) } else { Ok(()) }
+    pub fn may_be_overwritten(
+        &self,
+        model: &Model,
+        files: usize,
+        line: usize,
+        to: Line,
+    ) -> Result<(), Violation> {
+        let is_lost = self.lost == Some(files);
+        let files = &self.files[files];
+        let there = files.seen.ring[line];
+        let is_other = !is_lost && there != to;
+        let is_wanted =
+            is_other && there.wanted_until().is_some_and(|until| until > files.kept.page.taken);
+        if is_wanted && !model.only_outcomes { Err(Violation::Overwritten) } else { Ok(()) }
     }
+}
 
+impl Model {
     pub fn is_blamed(&self) -> Result<(), Violation> {
         if self.only_outcomes { Ok(()) } else { Err(Violation::Blamed) }
     }

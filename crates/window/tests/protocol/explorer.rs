@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use stdx::num::{u32_of, usize32};
 
 /// States of one exploration, at most: a model that got beyond has too much in it.
-const STATES_MAX: usize = 4_000_000;
+const STATES_MAX: usize = 2_000_000;
 
 /// What was done, and by or to whom.
 #[derive(Clone, Copy, Debug)]

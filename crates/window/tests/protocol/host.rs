@@ -3,7 +3,7 @@
 use window::Phase;
 
 use crate::checks::Violation;
-use crate::memory::{LINE, Line, Pending, may_be_seen, offset_of};
+use crate::memory::{Files, LINE, Line, Pending, may_be_seen, offset_of};
 use crate::model::{Host, HostStep, Memory, Model, Op, Rule, State, Steps, epoch_of};
 use stdx::num::usize64;
 
@@ -25,7 +25,7 @@ impl Steps<'_> {
     /// What the host stores is at once in its buffer: that it stores some of it later is as if that was seen later.
     fn begins_to_write(&mut self, window: usize, op: Op) {
         let model = self.model;
-        let page = &self.from.files[model.files_of(window)].seen.page;
+        let page = &self.from.files[model.copies_of(window).start].seen.page;
         let writer = self.from.hosts[window].writer;
         let Some(place) = writer.place(LINE, page.credit) else {
             return self.step("host writes by command: no credit", window, |s| {
@@ -39,17 +39,21 @@ impl Steps<'_> {
         self.step(what, window, |s| {
             s.begin(op);
             let host = &mut s.hosts[window];
-            let store = |at: u64, to: Line| Pending::Store { line: usize64(at) / LINE, to };
+            let store = |buffer: &mut Vec<Pending>, at: u64, to: Line| {
+                let line = usize64(at) / LINE;
+                let copies = model.copies_of(window);
+                buffer.extend(copies.map(|files| Pending::Store { files, line, to }));
+            };
             if let Some(at) = place.pad {
-                host.buffer.push(store(at, Line::of(&writer.pad())));
+                store(&mut host.buffer, at, Line::of(&writer.pad()));
             }
             let data = Line::Data { epoch: epoch_of(window), position: place.position, op };
-            host.buffer.push(store(place.at + 64, data));
+            store(&mut host.buffer, place.at + 64, data);
             if model.keeps(Rule::HeaderBehindData) {
                 host.buffer.push(Pending::Fence);
             }
             let header = writer.record(&place, offset_of(op), 64, u32::from(op));
-            host.buffer.push(store(place.at, Line::of(&header)));
+            store(&mut host.buffer, place.at, Line::of(&header));
             host.writer.advance(&place);
             host.step = HostStep::Stored { end: place.end };
             Ok(())
@@ -59,7 +63,7 @@ impl Steps<'_> {
     fn stores_are_seen(&mut self, window: usize, host: &Host) {
         let model = self.model;
         for at in (0..host.buffer.len()).filter(|at| may_be_seen(&host.buffer, *at)) {
-            let Pending::Store { line, to } = host.buffer[at].clone() else { continue };
+            let Pending::Store { files, line, to } = host.buffer[at].clone() else { continue };
             let what = match to {
                 Line::Header { .. } => "host's header is seen",
                 Line::Pad { .. } => "host's padding is seen",
@@ -72,12 +76,11 @@ impl Steps<'_> {
                 if is_behind_fence {
                     let _ = buffer.remove(0);
                 }
-                let files = &mut s.files[model.files_of(window)];
                 if is_behind_fence {
-                    files.kept.ring = files.seen.ring;
+                    s.fence_ring(model, window);
                 }
-                model.may_be_overwritten(files, line)?;
-                files.set_line(line, to, model.memory == Memory::Bbu);
+                s.may_be_overwritten(model, files, line, to)?;
+                s.files[files].set_line(line, to, model.memory == Memory::Bbu);
                 Ok(())
             });
         }
@@ -87,15 +90,19 @@ impl Steps<'_> {
     /// seen, and kept. It reports at once, which binds the others the most.
     fn looks(&mut self, window: usize, host: &Host, end: u64) {
         let model = self.model;
-        let files = model.files_of(window);
         let fences = model.keeps(Rule::FenceBeforeLook);
         if fences && !host.buffer.is_empty() {
             return;
         }
-        let stands = self.from.files[files].seen.page.phase() == Phase::Stands;
+        let mut copies = model.copies_of(window);
+        if !model.keeps(Rule::LookAtAllCopies) {
+            copies = copies.start..copies.start + 1;
+        }
+        let stands = |files: &Files| files.seen.page.phase() == Phase::Stands;
+        let stands = self.from.files[copies].iter().all(stands);
         let fence = |s: &mut State| {
             if fences {
-                s.files[files].kept.ring = s.files[files].seen.ring;
+                s.fence_ring(model, window);
             }
         };
         if stands || !model.keeps(Rule::Look) {
@@ -119,12 +126,16 @@ impl Steps<'_> {
 
     fn waits_for_end(&mut self, window: usize, op: Op, end: u64) {
         let model = self.model;
-        let page = &self.from.files[model.files_of(window)].seen.page;
-        if page.phase() != Phase::Ended {
+        debug_assert_eq!(self.from.hosts[window].op, op);
+        let copies = &self.from.files[model.copies_of(window)];
+        let has_ended = |files: &&Files| files.seen.page.phase() == Phase::Ended;
+        let ended: Vec<&Files> = copies.iter().filter(has_ended).collect();
+        if ended.is_empty() || model.keeps(Rule::WaitForAllCopies) && ended.len() < copies.len() {
             return;
         }
-        debug_assert_eq!(self.from.hosts[window].op, op);
-        if page.taken >= end {
+        let is_taken = |files: &&Files| files.seen.page.taken >= end;
+        let by_any = model.keeps(Rule::TakenOfAnyCopy);
+        if if by_any { ended.iter().any(is_taken) } else { is_taken(&ended[0]) } {
             self.step("host's write is complete: taken", window, |s| s.is_complete(model, window));
         } else {
             self.step("host writes by command: not taken", window, |s| s.goes_as_command(window));
@@ -147,6 +158,13 @@ impl Steps<'_> {
 }
 
 impl State {
+    /// What was stored is seen: now it is kept as well.
+    fn fence_ring(&mut self, model: &Model, window: usize) {
+        for files in &mut self.files[model.copies_of(window)] {
+            files.kept.ring = files.seen.ring;
+        }
+    }
+
     fn is_complete(&mut self, model: &Model, window: usize) -> Result<(), Violation> {
         let host = &mut self.hosts[window];
         self.complete.add(host.op);

@@ -48,14 +48,12 @@ impl Line {
         }
     }
 
-    /// Of which window it is, and the position that has to be taken before other bytes may be stored there.
-    pub fn wanted_until(self) -> Option<(u64, u64)> {
+    /// The position that has to be taken before other bytes may be stored there.
+    pub fn wanted_until(self) -> Option<u64> {
         match self {
             Self::Blank => None,
-            Self::Pad { epoch, position } => Some((epoch, position.next_multiple_of(RING))),
-            Self::Header { epoch, position, .. } | Self::Data { epoch, position, .. } => {
-                Some((epoch, position + RECORD))
-            }
+            Self::Pad { position, .. } => Some(position.next_multiple_of(RING)),
+            Self::Header { position, .. } | Self::Data { position, .. } => Some(position + RECORD),
         }
     }
 }
@@ -169,6 +167,7 @@ impl Files {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Pending {
     Store {
+        files: usize,
         line: usize,
         to: Line,
     },
@@ -178,11 +177,10 @@ pub enum Pending {
 
 /// Whether the store at a place of a buffer may be seen next.
 pub fn may_be_seen(buffer: &[Pending], at: usize) -> bool {
-    let Pending::Store { line, .. } = buffer[at] else { return false };
+    let Pending::Store { files, line, .. } = buffer[at] else { return false };
     let fence = buffer.iter().position(|pending| matches!(pending, Pending::Fence));
     let is_behind_fence = fence.is_some_and(|fence| fence != 0 && fence < at);
-    let is_of_same_line =
-        |pending: &Pending| matches!(pending, Pending::Store { line: other, .. } if *other == line);
+    let is_of_same_line = |pending: &Pending| matches!(pending, Pending::Store { files: f, line: l, .. } if (*f, *l) == (files, line));
     // A second fence holds back what is behind it, too.
     let fences = buffer[..at].iter().filter(|pending| matches!(pending, Pending::Fence)).count();
     !is_behind_fence && fences <= 1 && !buffer[..at].iter().any(is_of_same_line)

@@ -24,12 +24,20 @@ pub enum Rule {
     FenceBeforeLook,
     /// A host looks whether the window stands.
     Look,
+    /// And in all copies.
+    LookAtAllCopies,
     /// A host waits for the window's end before its write goes as a command.
     WaitForEnd,
+    /// In all copies.
+    WaitForAllCopies,
+    /// It is taken when any copy says so.
+    TakenOfAnyCopy,
     /// A target takes what is there before each command.
     TakeBeforeCommand,
     /// On `pmem` a header is flushed before its record goes to the log, so that an opening sees it, too.
     HeaderKept,
+    /// Where a copy does not have it yet, the target stores it there.
+    InAllCopies,
     /// What is taken is in the log before *taken* says so.
     AppendBeforeTaken,
     /// It is in the log before its place may be stored to again.
@@ -54,6 +62,8 @@ pub enum Rule {
     OpeningTakesAll,
     /// Damage is told after another look at the position.
     LookAgain,
+    /// It takes what is behind the greatest *taken* of all copies.
+    OpeningBehindAllTaken,
     /// A window's files are its own.
     OwnFiles,
 }
@@ -69,6 +79,8 @@ pub struct Model {
     pub memory: Memory,
     /// Writes of the host that has the first window, and of the one that has the second, if there is to be any.
     pub writes: [Op; 2],
+    /// Of the first window's ring, when there is no other window. One of them may be lost.
+    pub copies: usize,
     /// Commands of the other host. Each is a mark in the log: of a read it is what the read found.
     pub commands: Op,
     pub crashes: u8,
@@ -98,8 +110,9 @@ impl Model {
     }
 
     /// Which files a window has.
-    pub fn files_of(&self, window: usize) -> usize {
-        if self.keeps(Rule::OwnFiles) { window } else { 0 }
+    pub fn copies_of(&self, window: usize) -> std::ops::Range<usize> {
+        let first = if self.keeps(Rule::OwnFiles) { window } else { 0 };
+        first..first + self.copies
     }
 }
 
@@ -183,7 +196,7 @@ pub struct Target {
     pub reader: Reader,
     pub taken: u64,
     pub credit: u64,
-    pub buffer: Vec<(Word, u64)>,
+    pub buffer: Vec<(usize, Word, u64)>,
 }
 
 /// What is in the log.
@@ -197,6 +210,8 @@ pub struct Entry {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct State {
     pub files: [Files; 2],
+    /// Files that the target can reach no more, where hosts still do.
+    pub lost: Option<usize>,
     pub hosts: [Host; 2],
     pub next_command: Op,
     pub target: Target,
@@ -248,6 +263,7 @@ impl explorer::Model for Model {
 
     fn initial(&self) -> State {
         assert!(usize::from(self.ops()) <= OPS_MAX);
+        assert!(self.copies == 1 || self.copies == 2 && self.writes[1] == 0);
         let host = |window: usize| Host {
             step: if window == 0 { HostStep::Idle } else { HostStep::NoWindow },
             op: self.ops_of(window).start,
@@ -264,6 +280,7 @@ impl explorer::Model for Model {
         };
         State {
             files: [Files::new(), Files::new()],
+            lost: None,
             hosts: [host(0), host(1)],
             next_command: self.first_command(),
             target,

@@ -5,7 +5,7 @@ use window::record::HEADER;
 use window::{Look, Phase, Reader};
 
 use crate::checks::Violation;
-use crate::memory::{LINE, LINES, Line, RECORD, RING, Word, offset_of, op_of};
+use crate::memory::{Files, LINE, LINES, Line, RECORD, RING, Word, offset_of, op_of};
 use crate::model::{
     Entry, HostStep, Memory, Model, Op, Ops, Rule, State, Steps, TargetStep, Then, epoch_of,
 };
@@ -27,7 +27,7 @@ impl Steps<'_> {
                         if model.keeps(Rule::TakenFenced) {
                             s.fence(model);
                         }
-                        s.give_credit(then);
+                        s.give_credit(model, then);
                         s.target.step = TargetStep::Look(then);
                         Ok(())
                     });
@@ -59,18 +59,15 @@ impl Steps<'_> {
     fn word_is_seen(&mut self) {
         let model = self.model;
         let target = &self.from.target;
-        // The window that has just ended is the last one there was.
-        let window =
-            target.window.unwrap_or(usize::from(self.from.hosts[1].step != HostStep::NoWindow));
-        let Some((word, to)) = target.buffer.first().copied() else { return };
+        let Some((files, word, to)) = target.buffer.first().copied() else { return };
         let what = match word {
             Word::Phase => "target's phase is seen",
             Word::Taken => "target's taken is seen",
             Word::Credit => "target's credit is seen",
         };
-        self.step(what, window, |s| {
+        self.step(what, files, |s| {
             let _ = s.target.buffer.remove(0);
-            s.files[model.files_of(window)].set_word(word, to, model.memory == Memory::Bbu);
+            s.files[files].set_word(word, to, model.memory == Memory::Bbu);
             Ok(())
         });
     }
@@ -94,8 +91,8 @@ impl Steps<'_> {
                     Ok(())
                 });
             }
-            self.step("target begins to end the window", 0, |s| {
-                s.begin_end(model.keeps(Rule::PhaseBeforeTake));
+            self.with_or_without_copies("target begins to end the window", |s| {
+                s.begin_end(model, model.keeps(Rule::PhaseBeforeTake));
                 Ok(())
             });
         } else {
@@ -118,7 +115,7 @@ impl Steps<'_> {
                 s.target.reader = Reader::new(epoch_of(1), RING, 0);
                 (s.target.taken, s.target.credit) = (0, RING);
                 s.target.buffer.clear();
-                s.files[model.files_of(1)] = crate::memory::Files::new();
+                s.files[model.copies_of(1).start] = Files::new();
                 s.hosts[1].step = HostStep::Idle;
                 Ok(())
             });
@@ -141,11 +138,11 @@ impl Steps<'_> {
                 self.step("target sees a header", usize::from(op), |s| {
                     let end = s.target.reader.position() + RECORD;
                     if !model.keeps(Rule::AppendBeforeTaken) {
-                        s.target.buffer.push((Word::Taken, end));
+                        s.store(model, Word::Taken, end);
                         s.target.taken = end;
                     }
                     if !model.keeps(Rule::AppendBeforeCredit) {
-                        s.target.buffer.push((Word::Credit, end + RING));
+                        s.store(model, Word::Credit, end + RING);
                         s.target.credit = end + RING;
                     }
                     s.target.step = TargetStep::Copy(then, op);
@@ -165,11 +162,8 @@ impl Steps<'_> {
         if !matches!(ring[usize64(at) / LINE], Line::Data { op: there, .. } if there == op) {
             return self.step("target sees bad data", 0, |s| s.is_bad(model, then));
         }
-        let (files, line) = (self.from.files_in_use(model), usize64(target.reader.at()) / LINE);
         let append = |s: &mut State| {
-            if model.keeps(Rule::HeaderKept) {
-                s.files[files].kept.ring[line] = s.files[files].seen.ring[line];
-            }
+            s.keep_record(model);
             let (offset, data_crc) = (offset_of(op), u32::from(op));
             s.target.reader.advance(&Look::Write { at, offset, length: LINE, data_crc });
             s.append(Entry { op, is_direct: true })
@@ -196,23 +190,47 @@ impl Steps<'_> {
                 Ok(())
             });
         };
-        let page = self.from.files[model.files_of(window)].seen.page;
-        if page.phase() == Phase::Ended && model.keeps(Rule::OpeningLeavesEnded) {
-            return self.step("target opens, and forgets an ended window", window, |s| {
-                s.catalog[window] = false;
-                s.is_over[window] = true;
-                s.nothing_is_lost(model)
-            });
-        }
-        self.step("target opens, and ends a window", window, |s| {
+        self.with_or_without_copies("target opens, and ends a window", |s| {
             s.target.window = Some(window);
-            s.target.reader = Reader::new(epoch_of(window), RING, page.taken);
-            s.target.taken = page.taken;
-            let takes_all = model.keeps(Rule::OpeningTakesAll);
-            s.target.credit = if takes_all { page.taken + RING } else { page.credit };
-            s.begin_end(model.keeps(Rule::OpeningEnds) && model.keeps(Rule::PhaseBeforeTake));
+            let copies = s.copies_in_use(model);
+            let pages = || copies.iter().map(|files| s.files[*files].seen.page);
+            let by_all = model.keeps(Rule::OpeningBehindAllTaken);
+            let taken = pages().take(if by_all { 2 } else { 1 }).map(|page| page.taken).max();
+            let (taken, credit) = (taken.unwrap_or(0), pages().map(|page| page.credit).max());
+            let credit = credit.filter(|_| !model.keeps(Rule::OpeningTakesAll));
+            s.target.reader = Reader::new(epoch_of(window), RING, taken);
+            s.target.taken = taken;
+            s.target.credit = credit.unwrap_or(taken + RING);
+            let has_ended = |files: &usize| s.files[*files].seen.page.phase() == Phase::Ended;
+            if copies.iter().any(has_ended) && model.keeps(Rule::OpeningLeavesEnded) {
+                s.store(model, Word::Phase, Phase::Ended.word());
+                s.target.step = TargetStep::Ended;
+                return Ok(());
+            }
+
+            s.begin_end(
+                model,
+                model.keeps(Rule::OpeningEnds) && model.keeps(Rule::PhaseBeforeTake),
+            );
             Ok(())
         });
+    }
+
+    /// A copy may be lost, and be why the window is ended.
+    fn with_or_without_copies(
+        &mut self,
+        what: &'static str,
+        change: impl Fn(&mut State) -> Result<(), Violation>,
+    ) {
+        self.step(what, 0, &change);
+        if self.model.copies == 2 && self.from.lost.is_none() {
+            for files in 0..2 {
+                self.step("target loses a copy, and ends the window", files, |s| {
+                    s.lost = Some(files);
+                    change(s)
+                });
+            }
+        }
     }
 
     /// What it did not store yet is never stored; what it stored and is not seen yet may as well have been seen before.
@@ -252,8 +270,15 @@ impl Steps<'_> {
 }
 
 impl State {
+    /// The copies that the target can reach.
+    fn copies_in_use(&self, model: &Model) -> Vec<usize> {
+        let window = self.target.window.expect("there is a window");
+        model.copies_of(window).filter(|files| self.lost != Some(*files)).collect()
+    }
+
+    /// The one that it takes from.
     fn files_in_use(&self, model: &Model) -> usize {
-        model.files_of(self.target.window.expect("there is a window to take from"))
+        self.copies_in_use(model)[0]
     }
 
     /// What the target sees at its position.
@@ -266,29 +291,47 @@ impl State {
     /// A full fence of the target, with a flush of what it stored.
     fn fence(&mut self, model: &Model) {
         debug_assert!(self.target.buffer.is_empty());
-        let files = self.files_in_use(model);
-        let files = &mut self.files[files];
-        files.kept.page = files.seen.page;
+        for files in self.copies_in_use(model) {
+            self.files[files].kept.page = self.files[files].seen.page;
+        }
     }
 
-    fn store(&mut self, word: Word, to: u64) {
-        self.target.buffer.push((word, to));
+    fn store(&mut self, model: &Model, word: Word, to: u64) {
+        let copies = self.copies_in_use(model);
+        self.target.buffer.extend(copies.into_iter().map(|files| (files, word, to)));
+    }
+
+    /// The record at the position is what an opening will find there, whatever happens: flushed, and in all copies.
+    fn keep_record(&mut self, model: &Model) {
+        let from = self.files_in_use(model);
+        let header = usize64(self.target.reader.at()) / LINE;
+        for files in self.copies_in_use(model) {
+            for line in [header + 1, header] {
+                if model.keeps(Rule::InAllCopies) {
+                    let to = self.files[from].seen.ring[line];
+                    self.files[files].set_line(line, to, model.memory == Memory::Bbu);
+                }
+                if model.keeps(Rule::HeaderKept) {
+                    self.files[files].kept.ring[line] = self.files[files].seen.ring[line];
+                }
+            }
+        }
     }
 
     fn publish(&mut self, model: &Model, then: Then) {
         let position = self.target.reader.position();
         if !model.keeps(Rule::TakenBeforeCredit) {
-            self.give_credit(then);
+            self.give_credit(model, then);
         }
-        self.store(Word::Taken, position);
+        self.store(model, Word::Taken, position);
         self.target.taken = position;
         self.target.step = TargetStep::Publish(then);
     }
 
-    fn give_credit(&mut self, then: Then) {
+    fn give_credit(&mut self, model: &Model, then: Then) {
         let credit = self.target.taken.max(self.target.reader.position()) + RING;
         if then != Then::End && credit > self.target.credit {
-            self.store(Word::Credit, credit);
+            self.store(model, Word::Credit, credit);
             self.target.credit = credit;
         }
     }
@@ -306,10 +349,10 @@ impl State {
         };
     }
 
-    fn begin_end(&mut self, phase_first: bool) {
+    fn begin_end(&mut self, model: &Model, phase_first: bool) {
         self.target.step = TargetStep::Look(Then::End);
         if phase_first {
-            self.store(Word::Phase, Phase::Ending.word());
+            self.store(model, Word::Phase, Phase::Ending.word());
             self.target.step = TargetStep::Ending;
         }
     }
@@ -319,16 +362,16 @@ impl State {
         if then == Then::End {
             self.has_taken_all(model, then);
         } else {
-            self.begin_end(model.keeps(Rule::PhaseBeforeTake));
+            self.begin_end(model, model.keeps(Rule::PhaseBeforeTake));
         }
         Ok(())
     }
 
     fn close(&mut self, model: &Model) -> Result<(), Violation> {
         self.see_damage(model)?;
-        self.store(Word::Phase, Phase::Ended.word());
+        self.store(model, Word::Phase, Phase::Ended.word());
         if !model.keeps(Rule::TakenBeforeEnded) {
-            self.store(Word::Taken, self.target.reader.position());
+            self.store(model, Word::Taken, self.target.reader.position());
         }
         self.target.step = TargetStep::Ended;
         Ok(())

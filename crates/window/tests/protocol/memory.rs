@@ -180,7 +180,10 @@ pub fn may_be_seen(buffer: &[Pending], at: usize) -> bool {
     let Pending::Store { files, line, .. } = buffer[at] else { return false };
     let fence = buffer.iter().position(|pending| matches!(pending, Pending::Fence));
     let is_behind_fence = fence.is_some_and(|fence| fence != 0 && fence < at);
-    let is_of_same_line = |pending: &Pending| matches!(pending, Pending::Store { files: f, line: l, .. } if (*f, *l) == (files, line));
+    let is_of_same_line = |pending: &Pending| match pending {
+        Pending::Store { files: others, line: other, .. } => (*others, *other) == (files, line),
+        Pending::Fence => false,
+    };
     // A second fence holds back what is behind it, too.
     let fences = buffer[..at].iter().filter(|pending| matches!(pending, Pending::Fence)).count();
     !is_behind_fence && fences <= 1 && !buffer[..at].iter().any(is_of_same_line)

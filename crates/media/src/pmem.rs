@@ -144,6 +144,24 @@ impl Pmem {
         if copied { Ok(()) } else { Err(failed()) }
     }
 
+    /// Has what another process stored in these bytes, and this one has seen, be durable.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn flush(&self, offset: u64, len: usize) -> Result<(), Error> {
+        self.check(Operation::Flush, offset, len)?;
+        match self {
+            Self::Dax(m) => {
+                m.flush_lines(offset, len);
+                mapped::fence();
+            }
+            Self::Shared(_) | Self::Anonymous(_) => {}
+            Self::Simulated(s) => s.fence(),
+        }
+        Ok(())
+    }
+
     /// As [`fence`](Self::fence), and what this core reads after it is read after that.
     #[inline]
     pub fn full_fence(&self) {

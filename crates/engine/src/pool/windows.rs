@@ -10,7 +10,7 @@ use media::{Access, Pmem};
 use reactor::event::Event;
 use reactor::sync::Held;
 use stdx::num::low32;
-use window::{Bad, Identity, Phase, RING_BYTES_MAX, RING_BYTES_MIN, RING_STEP};
+use window::{Bad, Identity, RING_BYTES_MAX, RING_BYTES_MIN, RING_STEP};
 
 use super::Pool;
 use super::volumes::invalid;
@@ -441,8 +441,6 @@ impl Shard {
         let Some((identity, copies)) = found else { return Ok(false) };
         let promise = self.capacity.promise_anyway(blocks_of(identity.ring_bytes));
         let ring = Ring::reopen(volume, identity, copies, promise)?;
-        // Before anything is looked at: what is reported complete from now on was taken.
-        ring.set_phase(Phase::Ending)?;
         serve(&self, ring, None);
         Ok(true)
     }

@@ -90,7 +90,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// One that was there when the pool was closed by a crash: from now on its host stores nothing more that counts.
+    /// One that was there when the pool was closed by a crash: from now on its host stores nothing more that counts. Where
+    /// it had ended, its host knows how far it was taken, and may have sent as commands what is there beyond.
     ///
     /// # Errors
     /// Those of reading and storing.
@@ -100,12 +101,14 @@ impl Ring {
         copies: Vec<RingCopy>,
         promise: Promise,
     ) -> Result<Self> {
-        let taken = copies.iter().map(|copy| copy.state.load(TAKEN_AT));
-        let taken = taken.collect::<std::result::Result<Vec<_>, _>>()?.into_iter().max();
-        let ring = Self::new(volume, identity, copies, taken.unwrap_or(0), Some(promise));
+        let taken = words_of(&copies, TAKEN_AT)?.into_iter().max().unwrap_or(0);
+        let ring = Self::new(volume, identity, copies, taken, Some(promise));
         // What it may have been given: nobody knows.
         ring.credit.set(ring.position() + identity.ring_bytes);
-        ring.phase.set(Phase::Ending);
+        let mut phases = words_of(&ring.copies, PHASE_AT)?.into_iter().map(Phase::of);
+        let ended = phases.any(|phase| phase == Phase::Ended);
+        // Before anything is looked at.
+        ring.set_phase(if ended { Phase::Ended } else { Phase::Ending })?;
         Ok(ring)
     }
 
@@ -194,13 +197,56 @@ impl Ring {
         Look::Nothing
     }
 
-    /// Has a record's data in [`data`](Self::data); false when no copy has it as it was stored.
+    /// Has a record's data in [`data`](Self::data), and every opening find the record; false when no copy has it as it was
+    /// stored.
     #[must_use]
     pub fn fetch(&self, at: u64, length: usize, crc: u32) -> bool {
         let mut data = self.data.borrow_mut();
         let data = &mut data[..length];
         // Copied first: the host may change it at any moment.
-        self.copies.iter().any(|copy| copy.ring.read(at, data).is_ok() && crc32c(data) == crc)
+        let has = |copy: &RingCopy, data: &mut [u8]| {
+            copy.ring.read(at, data).is_ok() && crc32c(data) == crc
+        };
+        let found = self.copies.iter().any(|copy| has(copy, data));
+        found && (self.copies.len() == 1 || self.mend(at, data)) && self.keep(at)
+    }
+
+    /// Has the record of this data be in each copy that takes it, before it is in the log: were it in the log and not
+    /// found, what is before it would be taken again, over it.
+    fn mend(&self, at: u64, data: &[u8]) -> bool {
+        let from = at - u64_of(HEADER);
+        let header = |copy: &RingCopy| {
+            let mut header = [0; HEADER];
+            copy.ring.read(from, &mut header).is_ok().then_some(header)
+        };
+        let reader = self.reader.get();
+        let is_it = |header: &[u8; HEADER]| {
+            let look = reader.look(header, u64::MAX);
+            matches!(look, Look::Write { length, .. } if length == data.len())
+        };
+        let whole = self.copies.iter().filter_map(header).find(is_it);
+        let Some(whole) = whole else { return false };
+        let mut there = vec![0; data.len()];
+        let mut is_in_one = false;
+        for copy in &self.copies {
+            let is_there = header(copy) == Some(whole)
+                && copy.ring.read(at, &mut there).is_ok()
+                && there == data;
+            let stored = is_there || {
+                let stored = copy.ring.write(at, data);
+                copy.ring.fence();
+                stored.and_then(|()| copy.ring.write(from, &whole)).is_ok()
+            };
+            is_in_one |= stored;
+        }
+        is_in_one
+    }
+
+    /// Has a record that is seen be durable, whose data is there: its host's header may not be yet.
+    fn keep(&self, at: u64) -> bool {
+        let flush = |copy: &RingCopy| copy.ring.flush(at - u64_of(HEADER), HEADER).is_ok();
+        // All of them: one that fails has the others go on.
+        self.copies.iter().filter(|copy| flush(copy)).count() > 0
     }
 
     /// What was looked at is in the log.
@@ -270,13 +316,14 @@ impl Ring {
         self.promise.take();
     }
 
-    /// Whether a whole header lies further on: then what is between is damaged. Nobody stores anything any more.
+    /// Whether a whole header lies further on: then what is between is damaged, unless it is there by now. (A host may
+    /// store late; it sees that the window does not stand.)
     fn shows_damage(&self) -> bool {
         let (reader, ring) = (self.reader.get(), self.identity.ring_bytes);
-        let lines = (0..ring).step_by(usize64(window::ALIGN));
-        lines
-            .into_iter()
-            .any(|at| self.header_at(at).is_some_and(|header| reader.shows_damage(&header, at)))
+        let mut lines = (0..ring).step_by(usize64(window::ALIGN));
+        let shows = lines
+            .any(|at| self.header_at(at).is_some_and(|header| reader.shows_damage(&header, at)));
+        shows && self.look() == Look::Nothing
     }
 
     /// All that was there is taken: it takes nothing more, and its host is told how far it was.
@@ -333,6 +380,12 @@ impl Ring {
     pub async fn woken(&self) {
         self.wake.notified().await;
     }
+}
+
+/// A word in each of the copies.
+fn words_of(copies: &[RingCopy], at: u64) -> Result<Vec<u64>> {
+    let words = copies.iter().map(|copy| copy.state.load(at));
+    Ok(words.collect::<std::result::Result<Vec<_>, _>>()?)
 }
 
 /// Bytes of a state page.

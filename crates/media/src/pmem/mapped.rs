@@ -184,6 +184,20 @@ impl Mapped {
         let _ = flush;
     }
 
+    /// Has the lines of a range leave the cache.
+    pub(super) fn flush_lines(&self, offset: u64, len: usize) {
+        let from = usize64(offset) / LINE * LINE;
+        let lines = (from..usize64(offset) + len).step_by(LINE);
+        #[cfg(target_arch = "x86_64")]
+        for line in lines {
+            // SAFETY: the line is inside the mapping, which is pages; every x86-64 has the instruction, and it changes
+            // nothing.
+            unsafe { std::arch::x86_64::_mm_clflush(self.at(u64_of(line), 1)) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        drop(lines);
+    }
+
     /// Copies out what is there now, which another process may change meanwhile; false when it cannot be had.
     #[inline]
     pub(super) fn copy_out(&self, offset: u64, out: &mut [u8]) -> bool {

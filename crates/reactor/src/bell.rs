@@ -52,6 +52,13 @@ impl Bell {
     }
 }
 
+/// The bell of whoever gave its descriptor.
+impl From<OwnedFd> for Bell {
+    fn from(fd: OwnedFd) -> Self {
+        Self { file: File::from(fd) }
+    }
+}
+
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

@@ -2,6 +2,7 @@
 //! TCP is that of [`crate::network`].
 
 mod listener;
+mod packets;
 mod stream;
 mod sys;
 mod unix;
@@ -11,6 +12,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 pub use listener::{ListenOptions, TcpListener};
+pub use packets::{PacketListener, Packets};
 pub use stream::TcpStream;
 pub use unix::UnixListener;
 

@@ -192,7 +192,7 @@ impl TcpStream {
     pub async fn recv_fds(&self, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
         let _waiting = Waiting(self);
         let kernel = self.kernel()?;
-        poll_fn(|cx| kernel.poll_with(cx, |fd| sys::recv_fds(fd, buf, fds))).await
+        poll_fn(|cx| kernel.poll_with(cx, |fd| sys::recv_fds(fd, buf, fds, sys::Wait::No))).await
     }
 
     /// The poll form of [`recv`](Self::recv), for hand-written futures.
@@ -327,7 +327,7 @@ impl TcpStream {
     pub async fn send_fd(&self, buf: &[u8], fd: impl AsFd) -> io::Result<()> {
         let kernel = self.kernel()?;
         loop {
-            match sys::send_fd(&kernel.fd, buf, fd.as_fd()) {
+            match sys::send_fds(&kernel.fd, buf, &[fd.as_fd()], sys::Wait::No) {
                 Ok(sent) => return self.send_all(&buf[sent..]).await,
                 Err(e) if would_block(&e) => self.writable().await?,
                 Err(e) => return Err(e),

@@ -7,6 +7,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
 use stdx::num::{low16, u32_of, usize32};
 
 pub(super) use crate::sys::set_nonblocking;
@@ -34,14 +37,35 @@ pub(super) const FDS_MAX: usize = 16;
 #[repr(C, align(8))]
 struct Control([u8; 16 + 4 * FDS_MAX]);
 
+/// Whether a call waits for what is not there yet, as long as its socket has patience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    No,
+    Yes,
+}
+
+impl Wait {
+    const fn flag(self) -> i32 {
+        match self {
+            Self::No => libc::MSG_DONTWAIT,
+            Self::Yes => 0,
+        }
+    }
+}
+
 /// As [`recv`], with the descriptors that come along. Those beyond [`FDS_MAX`] are closed.
-pub(super) fn recv_fds(fd: &OwnedFd, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
+pub(super) fn recv_fds(
+    fd: &OwnedFd,
+    buf: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+    wait: Wait,
+) -> io::Result<usize> {
     let mut control = Control([0; _]);
     let mut part = IoSliceMut::new(buf);
     let mut message = header((&raw mut part).cast(), 1);
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = control.0.len();
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let flags = wait.flag() | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header names memory writable during the call.
     let received = bytes(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })?;
     // SAFETY: the kernel filled the control data in.
@@ -65,25 +89,38 @@ pub(super) fn recv_fds(fd: &OwnedFd, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> 
     Ok(received)
 }
 
-/// Sends bytes, and a copy of a descriptor with the first of them.
-pub(super) fn send_fd(fd: &OwnedFd, buf: &[u8], sent: BorrowedFd<'_>) -> io::Result<usize> {
-    const BYTES: u32 = 4;
+/// Sends bytes, and copies of descriptors with the first of them: [`FDS_MAX`] at most.
+pub(super) fn send_fds(
+    fd: &OwnedFd,
+    buf: &[u8],
+    sent: &[BorrowedFd<'_>],
+    wait: Wait,
+) -> io::Result<usize> {
     const _: () = assert!(size_of::<RawFd>() == 4);
+    if sent.len() > FDS_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let bytes_sent = u32_of(size_of_val(sent));
     let mut control = Control([0; _]);
     let part = IoSlice::new(buf);
     let mut message = header((&raw const part).cast(), 1);
-    message.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: CMSG_SPACE takes no pointer.
-    message.msg_controllen = usize32(unsafe { libc::CMSG_SPACE(BYTES) });
-    // SAFETY: the control data has room for a header and a descriptor, and is aligned for them.
-    unsafe {
-        let head = libc::CMSG_FIRSTHDR(&raw const message);
-        (*head).cmsg_level = libc::SOL_SOCKET;
-        (*head).cmsg_type = libc::SCM_RIGHTS;
-        (*head).cmsg_len = usize32(libc::CMSG_LEN(BYTES));
-        libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(sent.as_raw_fd());
+    if !sent.is_empty() {
+        message.msg_control = control.0.as_mut_ptr().cast();
+        // SAFETY: CMSG_SPACE takes no pointer.
+        message.msg_controllen = usize32(unsafe { libc::CMSG_SPACE(bytes_sent) });
+        // SAFETY: the control data has room for a header and the descriptors, and is aligned for them.
+        unsafe {
+            let head = libc::CMSG_FIRSTHDR(&raw const message);
+            (*head).cmsg_level = libc::SOL_SOCKET;
+            (*head).cmsg_type = libc::SCM_RIGHTS;
+            (*head).cmsg_len = usize32(libc::CMSG_LEN(bytes_sent));
+            let first = libc::CMSG_DATA(head).cast::<RawFd>();
+            for (at, one) in sent.iter().enumerate() {
+                first.add(at).write_unaligned(one.as_raw_fd());
+            }
+        }
     }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let flags = wait.flag() | libc::MSG_NOSIGNAL;
     // SAFETY: the header names memory that is there during the call.
     bytes(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
 }
@@ -133,6 +170,78 @@ pub(super) fn socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
     done(fd)?;
     // SAFETY: the descriptor is new and ours alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// An address in the file system.
+fn path_address(path: &Path) -> io::Result<libc::sockaddr_un> {
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: all zeroes is an address without a name.
+    let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
+    address.sun_family = low16(u64::from(libc::AF_UNIX.unsigned_abs()));
+    // The last byte of the name is a zero.
+    if bytes.is_empty() || bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = from.cast_signed();
+    }
+    Ok(address)
+}
+
+/// A Unix socket that keeps messages apart, whose calls wait for `patience` at most.
+pub(super) fn packet_socket(patience: Duration) -> io::Result<OwnedFd> {
+    require_real()?;
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: the call takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    done(fd)?;
+    // SAFETY: the descriptor is new and ours alone.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    set_patience(&fd, patience)?;
+    Ok(fd)
+}
+
+/// How long calls of a socket wait.
+pub(super) fn set_patience(fd: &OwnedFd, patience: Duration) -> io::Result<()> {
+    let time = libc::timeval {
+        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+        tv_usec: i64::from(patience.subsec_micros()),
+    };
+    for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        let length = u32_of(size_of_val(&time));
+        // SAFETY: `time` is there, of the length given, during the call.
+        done(unsafe {
+            let place = (&raw const time).cast();
+            libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, place, length)
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn connect_path(fd: &OwnedFd, path: &Path) -> io::Result<()> {
+    let address = path_address(path)?;
+    let length = u32_of(size_of_val(&address));
+    // SAFETY: `address` is there, of the length given, during the call.
+    done(unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) })
+}
+
+pub(super) fn bind_path(fd: &OwnedFd, path: &Path) -> io::Result<()> {
+    let address = path_address(path)?;
+    let length = u32_of(size_of_val(&address));
+    // SAFETY: as in `connect_path`.
+    done(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) })
+}
+
+/// Accepts, waiting as long as the socket has patience.
+pub(super) fn accept_waiting(fd: &OwnedFd) -> io::Result<OwnedFd> {
+    let null = std::ptr::null_mut();
+    // SAFETY: no address is asked for, so no pointer is used.
+    let new = unsafe {
+        libc::accept4(fd.as_raw_fd(), null, std::ptr::null_mut(), libc::SOCK_CLOEXEC)
+    };
+    done(new)?;
+    // SAFETY: the descriptor is new and ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(new) })
 }
 
 pub(super) fn set_int(fd: &OwnedFd, level: i32, option: i32, value: i32) -> io::Result<()> {

@@ -12,6 +12,7 @@ pub use simulated::SimulatedPmem;
 
 use crate::error::{Error, Kind, Operation};
 use mapped::{Mapped, Way};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use stdx::num::u64_of;
@@ -58,6 +59,27 @@ impl Pmem {
     /// As the system calls.
     pub fn snapshot(path: &Path) -> Result<Self, Error> {
         Mapped::file(path, None, Way::Private).map(Self::Anonymous)
+    }
+
+    /// Maps the first `len` bytes, whole pages, of a file that another process made and gave the descriptor of, to be
+    /// written: with `MAP_SYNC` where it is on a DAX file system. Whoever has it may cut it short: that shows as of
+    /// any medium.
+    ///
+    /// # Errors
+    /// `Unsupported` when the file has less; else as the system calls.
+    pub fn of_fd(fd: impl AsFd, len: u64) -> Result<Self, Error> {
+        match Mapped::of_fd(fd.as_fd(), len, true, Way::Dax) {
+            Ok(mapped) => Ok(Self::Dax(mapped)),
+            Err(_) => Mapped::of_fd(fd.as_fd(), len, true, Way::Shared).map(Self::Shared),
+        }
+    }
+
+    /// The same, only to be looked at: the descriptor need not be one to write by.
+    ///
+    /// # Errors
+    /// As [`of_fd`](Self::of_fd).
+    pub fn of_fd_to_read(fd: impl AsFd, len: u64) -> Result<Self, Error> {
+        Mapped::of_fd(fd.as_fd(), len, false, Way::Shared).map(Self::Shared)
     }
 
     /// `len` zero bytes of this process, of which none takes memory until it is written.

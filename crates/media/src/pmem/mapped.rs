@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Operation};
 use crate::limits::REGION_MAX;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -33,6 +33,7 @@ pub(super) enum Way {
 pub struct Mapped {
     base: NonNull<u8>,
     len: u64,
+    writable: bool,
     damage: Damage,
     /// The file that it maps.
     path: Option<PathBuf>,
@@ -111,18 +112,46 @@ impl Mapped {
             Way::Shared => libc::MAP_SHARED | libc::MAP_POPULATE,
             Way::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
         };
-        let mut mapped = Self::map(len, flags, file.as_raw_fd())?;
+        let mut mapped = Self::map(len, flags, file.as_raw_fd(), true)?;
         mapped.path = Some(path.to_owned());
         if way == Way::Dax {
-            // The first store to a page of such a mapping commits the file system's journal: now,
-            // not under the first appends. Only advice: older kernels do not know it.
-            // SAFETY: our own mapping, whose contents it leaves alone.
-            unsafe {
-                let whole = usize64(len);
-                libc::madvise(mapped.base.as_ptr().cast(), whole, libc::MADV_POPULATE_WRITE);
-            }
+            mapped.populate();
         }
         Ok(mapped)
+    }
+
+    /// The first `len` bytes of a file that another process made, whole pages.
+    pub(super) fn of_fd(
+        fd: BorrowedFd<'_>,
+        len: u64,
+        writable: bool,
+        way: Way,
+    ) -> Result<Self, Error> {
+        let file = fd.try_clone_to_owned().map(File::from).map_err(|e| open_error(e, len))?;
+        let has = file.metadata().map_err(|e| open_error(e, len))?.len();
+        if len == 0 || len > has.min(REGION_MAX) || !usize64(len).is_multiple_of(page_size()) {
+            return Err(Error::new(Kind::Unsupported, Operation::Open, 0, len));
+        }
+        let kept = match way {
+            Way::Dax => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
+            Way::Shared => libc::MAP_SHARED,
+            Way::Private => libc::MAP_PRIVATE,
+        };
+        let mapped = Self::map(len, kept | libc::MAP_POPULATE, file.as_raw_fd(), writable)?;
+        if writable {
+            mapped.populate();
+        }
+        Ok(mapped)
+    }
+
+    /// Has every page there, to be written. The first store to a page of a mapping that is to be synchronous commits
+    /// the file system's journal: now, not under the first writes. Only advice: older kernels do not know it.
+    fn populate(&self) {
+        // SAFETY: our own mapping, whose contents it leaves alone.
+        unsafe {
+            let whole = usize64(self.len);
+            libc::madvise(self.base.as_ptr().cast(), whole, libc::MADV_POPULATE_WRITE);
+        }
     }
 
     pub(super) fn anonymous(len: u64) -> Result<Self, Error> {
@@ -130,16 +159,16 @@ impl Mapped {
             return Err(Error::new(Kind::Unsupported, Operation::Open, 0, len));
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        Self::map(len, flags, -1)
+        Self::map(len, flags, -1, true)
     }
 
-    fn map(len: u64, flags: i32, fd: i32) -> Result<Self, Error> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+    fn map(len: u64, flags: i32, fd: i32, writable: bool) -> Result<Self, Error> {
+        let access = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
         // SAFETY: a new mapping anywhere touches no memory of ours.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), usize64(len), access, flags, fd, 0) };
         match NonNull::new(base.cast::<u8>()) {
             Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => {
-                Ok(Self { base, len, damage: Damage::new(usize64(len)), path: None })
+                Ok(Self { base, len, writable, damage: Damage::new(usize64(len)), path: None })
             }
             _ => Err(open_error(io::Error::last_os_error(), len)),
         }
@@ -238,11 +267,12 @@ impl Mapped {
     }
 
     /// Changes bytes by `change`; false when they cannot be reached, or others could not before: what fails in
-    /// part is written no more.
+    /// part is written no more. Neither can those of a mapping that is only looked at.
     #[inline]
     pub(super) fn change(&self, change: impl FnOnce(&Self)) -> bool {
         let whole = usize64(self.len);
-        !self.damage.is_any()
+        self.writable
+            && !self.damage.is_any()
             && self.damage.watch(self.base.as_ptr(), whole, || change(self)).is_some()
     }
 

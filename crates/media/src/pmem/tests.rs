@@ -203,3 +203,35 @@ fn simulated_regions_beside_crash_with_it() {
     pmem.remove_beside(".window", |_| false).unwrap();
     pmem.open_beside(".window").unwrap_err();
 }
+
+#[test]
+fn a_file_of_another_process_is_mapped_by_its_descriptor() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    let there = Pmem::shared(&path, Some(1 << 16)).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let here = Pmem::of_fd(&file, 1 << 16).unwrap();
+    let seen = Pmem::of_fd_to_read(std::fs::File::open(&path).unwrap(), 4096).unwrap();
+    here.write(64, &7_u64.to_ne_bytes()).unwrap();
+    here.full_fence();
+    assert_eq!((there.load(64).unwrap(), seen.load(64).unwrap()), (7, 7));
+    assert_eq!(seen.load(4096).unwrap_err().kind, Kind::OutOfRange);
+    assert_eq!(seen.write(0, &[1]).unwrap_err().kind, Kind::Medium, "only to be looked at");
+    assert_eq!(Pmem::of_fd(&file, 1 << 17).unwrap_err().kind, Kind::Unsupported, "it has less");
+    assert_eq!(Pmem::of_fd(&file, 100).unwrap_err().kind, Kind::Unsupported, "no whole pages");
+    // Cut short by whoever made it: an error here, not the end of the process.
+    file.set_len(0).unwrap();
+    assert_eq!(seen.load(64).unwrap_err().kind, Kind::Medium);
+    assert_eq!(here.write(4096, &[1; 64]).unwrap_err().kind, Kind::Medium);
+    assert_eq!(here.load(4096).unwrap_err().kind, Kind::Medium);
+}
+
+#[test]
+fn simulated_memory_is_loaded_by_words() {
+    let (inner, pmem) = simulated(4096);
+    pmem.write(8, &9_u64.to_ne_bytes()).unwrap();
+    pmem.full_fence();
+    assert_eq!(pmem.load(8).unwrap(), 9);
+    inner.poison(0..64);
+    assert_eq!(pmem.load(8).unwrap_err().kind, Kind::Medium);
+}

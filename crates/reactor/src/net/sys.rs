@@ -236,9 +236,8 @@ pub(super) fn bind_path(fd: &OwnedFd, path: &Path) -> io::Result<()> {
 pub(super) fn accept_waiting(fd: &OwnedFd) -> io::Result<OwnedFd> {
     let null = std::ptr::null_mut();
     // SAFETY: no address is asked for, so no pointer is used.
-    let new = unsafe {
-        libc::accept4(fd.as_raw_fd(), null, std::ptr::null_mut(), libc::SOCK_CLOEXEC)
-    };
+    let new =
+        unsafe { libc::accept4(fd.as_raw_fd(), null, std::ptr::null_mut(), libc::SOCK_CLOEXEC) };
     done(new)?;
     // SAFETY: the descriptor is new and ours alone.
     Ok(unsafe { OwnedFd::from_raw_fd(new) })

@@ -51,6 +51,7 @@ impl Code {
     pub fn of(error: &Error) -> Self {
         match error {
             Error::Host(why) => Self::of_host(why),
+            Error::NoWindow(_) => Self::Unsupported,
             Error::Closed => Self::Closed,
             Error::Full => Self::Full,
             Error::Invalid(_) => Self::Invalid,

@@ -9,6 +9,9 @@ pub enum Error {
     /// The host side says why; [`initiator::Error::Command`] has an NVMe status.
     #[error(transparent)]
     Host(Arc<initiator::Error>),
+    /// A direct write window is required, and there is none.
+    #[error("there is no direct write window: {0}")]
+    NoWindow(Arc<initiator::Error>),
     /// The thread that serves the namespace has ended, or the namespace is closed.
     #[error("the namespace is closed")]
     Closed,
@@ -36,7 +39,7 @@ impl Error {
     /// The status of the completion, when the controller refused a command or failed it.
     #[must_use]
     pub fn status(&self) -> Option<nvme::status::Status> {
-        let Self::Host(error) = self else { return None };
+        let (Self::Host(error) | Self::NoWindow(error)) = self else { return None };
         match **error {
             initiator::Error::Command { status, .. } | initiator::Error::Refused { status, .. } => {
                 Some(status)

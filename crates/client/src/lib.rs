@@ -20,6 +20,7 @@ mod serve;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod window;
 
 pub use buffer::{ALIGN, Buffer};
 pub use command::Command;
@@ -32,3 +33,4 @@ pub use namespace::Namespace;
 pub use options::Options;
 pub use queue::{Completion, Queue};
 pub use reactor::PollPolicy;
+pub use window::WindowUse;

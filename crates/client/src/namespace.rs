@@ -8,8 +8,9 @@ use initiator::{Deallocate, Fua, Geometry};
 
 use crate::command::Command;
 use crate::limits::{BLOCKS_MAX, KEPT_QUEUE_DEPTH, QUEUES_KEPT, RANGES_MAX};
-use crate::queue::Queue;
+use crate::queue::{By, Queue};
 use crate::thread::{Thread, lock};
+use crate::window::Window;
 use crate::{Error, Options};
 
 /// A namespace of a remote subsystem. Cloning is cheap and shares it; all of it may be used from many threads at
@@ -54,12 +55,18 @@ impl Namespace {
         self.inner.thread.geometry()
     }
 
+    /// Writes that went by a direct write window ([`Options::window`]), and needed no command.
+    #[must_use]
+    pub fn direct_writes(&self) -> u64 {
+        self.inner.thread.window.as_ref().map_or(0, Window::writes)
+    }
+
     /// A queue for `depth` commands in flight.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a depth that no queue has, [`Error::System`], [`Error::Closed`].
     pub fn queue(&self, depth: u16) -> Result<Queue, Error> {
-        Queue::new(&self.inner.thread, depth, depth == 1)
+        Queue::new(&self.inner.thread, depth, depth == 1, By::WindowFirst)
     }
 
     /// Reads from block `lba` on until `data` is full.
@@ -82,6 +89,9 @@ impl Namespace {
     /// # Errors
     /// Any of [`Error`].
     pub fn write(&self, lba: u64, data: &[u8], fua: Fua) -> Result<(), Error> {
+        if self.inner.thread.window.as_ref().is_some_and(|window| window.write(lba, data)) {
+            return Ok(());
+        }
         // SAFETY: nobody changes `data` until this returns, and nothing is read into it.
         unsafe {
             self.transfer(lba, NonNull::from(data), |lba, blocks, buffer| Command::Write {
@@ -221,7 +231,7 @@ impl Namespace {
         let kept = lock(&self.inner.queues).pop();
         let mut queue = match kept {
             Some(queue) => queue,
-            None => Queue::new(&self.inner.thread, KEPT_QUEUE_DEPTH, true)?,
+            None => Queue::new(&self.inner.thread, KEPT_QUEUE_DEPTH, true, By::Commands)?,
         };
         // SAFETY: the caller's promise. However that ends, nothing is outstanding then.
         let result = unsafe { run(&mut queue, commands) };

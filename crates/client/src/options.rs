@@ -5,7 +5,7 @@ use std::time::Duration;
 use initiator::{Address, DiscoveryLog, Fencing, HostIdentity, Optimizations, PathPolicy, Remote};
 use reactor::PollPolicy;
 
-use crate::Error;
+use crate::{Error, WindowUse};
 
 /// The discovery service's port, and that of most targets.
 const PORT: u16 = 4420;
@@ -23,6 +23,8 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// How that thread waits for work, and how those do that wait for completions.
     pub poll: PollPolicy,
+    /// Whether writes go by a direct write window.
+    pub window: WindowUse,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             path_policy: PathPolicy::default(),
             cpu: None,
             poll: PollPolicy::default(),
+            window: WindowUse::default(),
         }
     }
 }
@@ -75,6 +78,7 @@ impl Options {
     /// | `optimizations` | what makes it fast: `default`, `all`, `none` or names with commas between; `-NAME` takes one off |
     /// | `cpu` | CPU of the serving thread |
     /// | `poll` | `adaptive`, `busy` or `interrupt` |
+    /// | `window` | whether writes go by a direct write window: `off`, `auto`, `shm` or `require`, see [`WindowUse`] |
     ///
     /// # Errors
     /// [`Error::Invalid`].
@@ -139,6 +143,7 @@ impl Options {
                     _ => return Err(wrong("adaptive, eager, busy or interrupt")),
                 }
             }
+            "window" => self.window = value.parse().map_err(|why: String| wrong(&why))?,
             time => return self.set_time(time, value),
         }
         Ok(())
@@ -228,6 +233,7 @@ mod tests {
             ("path", "[fd00::1]:4421"),
             ("path-policy", "queue-depth"),
             ("poll", "busy"),
+            ("window", "require"),
         ] {
             options.set(name, value).unwrap();
         }
@@ -245,6 +251,7 @@ mod tests {
         let places: Vec<_> = remotes.iter().map(|r| (&*r.traddr, r.trsvcid)).collect();
         assert_eq!(places, [("192.0.2.1", 8009), ("192.0.2.2", 8009), ("[fd00::1]", 4421)]);
         assert_eq!(options.path_policy, PathPolicy::QueueDepth);
+        assert_eq!(options.window, WindowUse::Require);
     }
 
     #[test]
@@ -260,6 +267,8 @@ mod tests {
             ("optimizations", "speed", "busy-poll"),
             ("path", "array:nvme", "an address"),
             ("path-policy", "best", "round-robin"),
+            ("window", "open", "off, auto"),
+            ("window", "rdma", "not there yet"),
             ("colour", "blue", "no option `colour`"),
         ] {
             let told = options.set(name, value).unwrap_err().to_string();

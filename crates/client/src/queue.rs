@@ -37,6 +37,15 @@ struct Slot {
     buffer: Option<Buffer>,
 }
 
+/// What the writes of a queue go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The namespace's direct write window, where there is one and it takes them; else commands.
+    WindowFirst,
+    /// Commands: whoever puts them there has asked the window already.
+    Commands,
+}
+
 /// Commands in flight of one thread: submitted in batches, in no order among each other, and reaped as they end.
 ///
 /// Dropping it waits for the commands that are outstanding, as their memory is in use until they end. When the
@@ -47,6 +56,9 @@ pub struct Queue {
     ends: Taker<End>,
     slots: Box<[Slot]>,
     free: Vec<u16>,
+    by: By,
+    /// Writes that were done when they were submitted: by the window.
+    done: Vec<u16>,
     /// Orders were put and not published.
     unsent: bool,
     shared: Arc<Shared>,
@@ -65,7 +77,12 @@ impl std::fmt::Debug for Queue {
 
 impl Queue {
     /// `polled` has its commands go to the queues for polled ones, where there are any.
-    pub(crate) fn new(thread: &Arc<Thread>, depth: u16, polled: bool) -> Result<Self, Error> {
+    pub(crate) fn new(
+        thread: &Arc<Thread>,
+        depth: u16,
+        polled: bool,
+        by: By,
+    ) -> Result<Self, Error> {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(Error::invalid(format!("a queue has 1 to {DEPTH_MAX} places")));
         }
@@ -86,6 +103,8 @@ impl Queue {
             ends,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
+            by,
+            done: Vec::with_capacity(usize::from(depth)),
             unsent: false,
             shared,
             waker,
@@ -112,7 +131,10 @@ impl Queue {
         self.slots.len() - self.free.len()
     }
 
-    /// Queues a command; [`Queue::commit`] sends it. `user` comes back in its completion.
+    /// Queues a command; [`Queue::commit`] sends it. `user` comes back in its completion. A write that the direct write
+    /// window takes ([`Options::window`](crate::Options::window)) is done, and durable, when this returns; its
+    /// completion is reaped as others are. Only when that window ends under it this waits until it is known what
+    /// became of the write.
     ///
     /// # Errors
     /// [`Error::Full`]; whatever else is wrong with a command is for its completion to say.
@@ -141,12 +163,26 @@ impl Queue {
     fn put(&mut self, slot: Slot, command: Command<Raw>) -> Result<(), Error> {
         let index = self.free.pop().ok_or(Error::Full)?;
         self.slots[usize::from(index)] = slot;
+        if self.write_directly(&command) {
+            self.done.push(index);
+            return Ok(());
+        }
         let put = self.orders.put(Order { slot: index, command });
         // Places in the ring are at least as many, and vacant ones are known late only if not all are in use:
         // an order is taken before it ends.
         debug_assert!(put.is_ok(), "more orders than slots");
         self.unsent = true;
         Ok(())
+    }
+
+    /// Whether a command was a write that the window has taken. It is done then, and durable.
+    #[inline]
+    fn write_directly(&self, command: &Command<Raw>) -> bool {
+        let (By::WindowFirst, Some(window)) = (self.by, &self.thread.window) else { return false };
+        let Command::Write { lba, blocks, buffer, .. } = command else { return false };
+        // SAFETY: whoever submits a command promises that its memory is valid for reads, and nobody else's to write.
+        let buffer = unsafe { buffer.0.as_ref() };
+        window.write_blocks(*lba, *blocks, buffer)
     }
 
     /// Sends what was submitted.
@@ -171,7 +207,7 @@ impl Queue {
         self.commit();
         let mut count = 0;
         while count < most && self.outstanding() > 0 {
-            let end = match self.ends.take() {
+            let end = match self.ends.take().or_else(|| self.direct_end()) {
                 Some(end) => end,
                 None if self.shared.gone.load(Ordering::Acquire) => match self.last_end() {
                     Some(end) => end,
@@ -185,6 +221,11 @@ impl Queue {
             done(Completion { user: slot.user, result: end.result, buffer: slot.buffer });
         }
         count
+    }
+
+    /// A write that was done when it was submitted.
+    fn direct_end(&mut self) -> Option<End> {
+        self.done.pop().map(|slot| End { slot, result: Ok(()) })
     }
 
     /// The serving side is gone: once its thread has ended, nothing uses the memory of what is outstanding.
@@ -280,7 +321,7 @@ impl Queue {
     /// descriptor was readable, and reap after that.
     pub fn arm(&mut self) -> bool {
         self.commit();
-        self.outstanding() > 0 && self.arm_for(1)
+        !self.done.is_empty() || (self.outstanding() > 0 && self.arm_for(1))
     }
 
     /// Has the bell ring when `least` can be reaped; true when they can be already.

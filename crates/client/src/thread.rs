@@ -8,7 +8,8 @@ use initiator::{Geometry, Namespace, PathPolicy, Remote};
 use reactor::{Config, Handle, Reactor};
 
 use crate::limits::FAREWELL;
-use crate::{Error, Options};
+use crate::window::{self, Window};
+use crate::{Error, Options, WindowUse};
 
 thread_local! {
     /// The namespace that this thread serves. A task owns it, as it cannot outlive the reactor.
@@ -19,6 +20,8 @@ thread_local! {
 pub struct Thread {
     handle: Handle,
     geometry: Arc<Mutex<Geometry>>,
+    /// What writes go by, where it is and takes them.
+    pub window: Option<Window>,
     /// Held by whoever waits for the thread's end, so that all do who want to.
     ending: Mutex<()>,
     pub options: Options,
@@ -36,10 +39,12 @@ impl Thread {
         let (remotes, policy) = (options.remotes(), options.path_policy);
         let name = "flashloom-host".to_owned();
         let handle = Reactor::start(Config { cpu, poll, name })?;
-        let attached = handle.call(move || attach(remotes, nsid, policy)).wait();
+        let used = options.window;
+        let attached = handle.call(move || attach(remotes, nsid, policy, used)).wait();
         match attached.map_err(Error::from).and_then(|result| result) {
-            Ok(geometry) => {
-                Ok(Self { handle, geometry, ending: Mutex::new(()), options: options.clone() })
+            Ok((geometry, window)) => {
+                let (ending, options) = (Mutex::new(()), options.clone());
+                Ok(Self { handle, geometry, window, ending, options })
             }
             Err(why) => {
                 handle.stop();
@@ -91,8 +96,10 @@ async fn attach(
     remotes: Vec<Remote>,
     nsid: u32,
     policy: PathPolicy,
-) -> Result<Arc<Mutex<Geometry>>, Error> {
+    used: WindowUse,
+) -> Result<(Arc<Mutex<Geometry>>, Option<Window>), Error> {
     let namespace = Rc::new(Namespace::attach_paths(&remotes, nsid, policy).await?);
+    let window = window::open(&namespace, used).await?;
     let mut seen = namespace.geometry();
     let shown = Arc::new(Mutex::new(seen));
     let geometry = Arc::clone(&shown);
@@ -105,5 +112,5 @@ async fn attach(
         // Commands fail with the reason from now on.
         std::future::pending::<()>().await;
     });
-    Ok(geometry)
+    Ok((geometry, window))
 }

@@ -62,6 +62,12 @@ pub enum Error {
     /// What the controller answered makes no sense.
     #[error("the controller's answer is invalid: {0}")]
     Answer(&'static str),
+    /// A direct write window was granted, and cannot be had here.
+    #[error("cannot have the direct write window that was granted: {source}")]
+    Window {
+        /// Why.
+        source: io::Error,
+    },
     /// What a connection belongs to is gone.
     #[error("{0}")]
     Lost(&'static str),
@@ -132,6 +138,9 @@ impl Error {
             | Self::Gone { why, .. }
             | Self::InDoubt(why) => why.advice(),
             Self::Refused { status, invalid, .. } => refusal_advice(*status, *invalid),
+            Self::Window { .. } => Some(
+                "the target's windows are memory of its own machine: this host is to run there, and may read and write its socket",
+            ),
             Self::Timeout { .. } => Some("the target is stuck or the network drops packets"),
             Self::Command { status, .. } if status.is(Status::INVALID_NAMESPACE_OR_FORMAT) => {
                 Some("no such namespace in this subsystem: check --nsid")

@@ -22,8 +22,11 @@ mod queue;
 mod remote;
 #[cfg(test)]
 mod scripted;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 pub use ask::{discover, identify_controller, identify_namespace};
 pub use association::{Association, Fencing, Options};
@@ -41,3 +44,4 @@ pub use nvme::ana::State as AnaState;
 pub use optimizations::{Batching, Optimization, Optimizations};
 pub use queue::{Completion, Data, Memory, Queue};
 pub use remote::{Address, Remote};
+pub use windows::{Descriptors, DirectWindow, NotDone, SharedWindow, Standing, Written};

@@ -63,3 +63,29 @@ pub const BUSY_POLL: Duration = Duration::from_micros(50);
 pub const ZEROES_BYTES: u32 = 32 << 20;
 
 const _: () = assert!(ADMIN_PAGE_BYTES as usize >= nvme::limits::IDENTIFY_BYTES);
+
+/// How long each step of fetching the rings of a direct write window may take: the target is on this machine.
+pub const WINDOW_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a write waits for a window that ends, once the association is gone, too (`docs/anof.md`, "A write").
+/// Tests have less time.
+pub const WINDOW_END: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+
+/// How long it waits whatever the association does: the target is stuck then.
+pub const WINDOW_END_MOST: Duration = Duration::from_secs(30);
+
+/// How long it looks for the end all the time: a target that is not busy takes what is there within microseconds.
+pub const WINDOW_SPIN: Duration = Duration::from_micros(50);
+
+/// Between two looks after that.
+pub const WINDOW_LOOK: Duration = Duration::from_micros(100);
+
+/// How often a thread tries to have a window that another one writes by, before it sends a command: about as long as
+/// one record of 4 KiB takes.
+pub const WINDOW_TRIES: u32 = 32;
+
+/// Between two attempts to have another window in place of one that ended.
+pub const WINDOW_DELAY: Duration = Duration::from_secs(1);
+
+/// The same, after attempts that failed: it doubles up to this.
+pub const WINDOW_DELAY_MOST: Duration = Duration::from_secs(30);

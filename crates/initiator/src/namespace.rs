@@ -9,6 +9,7 @@ mod path;
 mod reserve;
 mod route;
 mod session;
+mod window;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

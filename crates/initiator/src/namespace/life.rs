@@ -26,6 +26,7 @@ use crate::Error;
 use crate::association::Fencing;
 use crate::limits::PATHS_MAX;
 use crate::remote::Remote;
+use crate::windows::Standing;
 
 /// What a command may do when it is executed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub struct Life {
     quiesce: Cell<Duration>,
     /// Associations that took the place of lost ones.
     pub(super) reconnects: Cell<u64>,
+    /// The session that granted the direct write window there is, and what its writers are told.
+    window: RefCell<Option<(u64, Arc<Standing>)>>,
     /// There will be no other association.
     over: RefCell<Option<Arc<Error>>>,
     /// A path, its access, the fence or the geometry changed.
@@ -106,6 +109,7 @@ impl Life {
                 sessions: Cell::new(1),
                 quiesce: Cell::new(session.quiesce_time()),
                 reconnects: Cell::new(0),
+                window: RefCell::default(),
                 over: RefCell::default(),
                 changed: Signal::new(),
             });
@@ -285,9 +289,47 @@ impl Life {
     /// Ends a session's queues. What they have in flight that changes something is in doubt.
     fn close(&self, path: &Path, session: &Session, why: &'static str) {
         session.end_queues(why);
+        self.close_window(session.generation);
         if path.remote.options.fencing == Fencing::Proven {
             let until = now_exact().saturating_add(nanos(session.quiesce_time()));
             self.fence.close(session.generation, session.in_doubt(), until);
+            self.hold_window();
+        }
+    }
+
+    /// The session by which a direct write window may be asked for: there is nothing that its writes might overtake.
+    pub fn for_window(&self) -> Result<Rc<Session>, Error> {
+        if self.fence.next().is_some() {
+            return Err(Error::Lost("commands of a lost association are in doubt"));
+        }
+        let away = || Error::Lost("the namespace is not connected");
+        self.pick().ok_or_else(|| self.verdict().unwrap_or_else(away))
+    }
+
+    /// A window is asked for by this session. Nothing is written by the one before any more.
+    pub fn stand(&self, session: &Session, standing: Arc<Standing>) {
+        let before = self.window.replace(Some((session.generation, standing)));
+        before.iter().for_each(|(_, before)| before.hold());
+    }
+
+    /// Whether writes may begin by the window that was asked for last.
+    pub fn window_is_usable(&self) -> bool {
+        self.window.borrow().as_ref().is_some_and(|(_, standing)| standing.is_usable())
+    }
+
+    /// A window of this session has no association any more.
+    fn close_window(&self, generation: u64) {
+        if let Some((of, standing)) = &*self.window.borrow()
+            && *of == generation
+        {
+            standing.lose();
+        }
+    }
+
+    /// No write begins that might overtake a command in doubt.
+    fn hold_window(&self) {
+        if let (true, Some((_, standing))) = (self.fence.next().is_some(), &*self.window.borrow()) {
+            standing.hold();
         }
     }
 
@@ -296,6 +338,7 @@ impl Life {
     pub fn succeed(&self) {
         let until = now_exact().saturating_add(nanos(self.quiesce.get()));
         self.fence.close(PREDECESSOR, 1, until);
+        self.hold_window();
         self.changed.raise();
     }
 
@@ -345,7 +388,10 @@ impl Life {
         self.over.borrow_mut().get_or_insert_with(|| Arc::clone(&why));
         let paths = self.paths.borrow();
         let sessions: Vec<_> = paths.iter().filter_map(|path| path.live()).collect();
-        sessions.iter().for_each(|session| session.end_queues("the namespace is over"));
+        for session in &sessions {
+            session.end_queues("the namespace is over");
+            self.close_window(session.generation);
+        }
         paths.iter().for_each(|path| path.end(&why));
         drop(paths);
         self.changed.raise();

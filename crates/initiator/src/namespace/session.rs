@@ -155,6 +155,11 @@ impl Session {
         self.left.notify();
     }
 
+    /// What admin commands go to.
+    pub const fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
     /// Identifier of the controller.
     pub fn cntlid(&self) -> u16 {
         self.controller.association().cntlid()

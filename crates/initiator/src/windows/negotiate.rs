@@ -1,0 +1,39 @@
+//! The commands by which windows come and go.
+
+use nvme::sqe::Sqe;
+use stdx::num::u32_of;
+use window::Grant;
+use window::command::{END, FABRIC_SHM, RECEIVE, receive};
+use window::grant::GRANT_BYTES;
+
+use crate::Error;
+use crate::controller::Controller;
+use crate::queue::Data;
+
+impl Controller {
+    /// Asks for a direct write window of a namespace, in memory of this machine, with rings of so many bytes each; 0
+    /// leaves that to the target.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`]; [`Error::Answer`] for a grant that makes no sense.
+    pub async fn ask_for_window(&self, nsid: u32, ring_bytes: u64) -> Result<Grant, Error> {
+        let [cdw10, cdw11, cdw12] = receive(FABRIC_SHM, ring_bytes);
+        let mut sqe = Sqe::new(RECEIVE, 0, nsid);
+        (sqe.cdw10, sqe.cdw11, sqe.cdw12) = (cdw10.into(), cdw11.into(), cdw12.into());
+        let page = Data::page(u32_of(GRANT_BYTES));
+        let (_, page) = self.execute("Window Receive", sqe, page).await?;
+        Grant::decode(page.bytes())
+            .ok_or(Error::Answer("a direct write window that makes no sense"))
+    }
+
+    /// Gives a window back: it has ended when this returns.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn end_window(&self, nsid: u32, number: u32) -> Result<(), Error> {
+        let mut sqe = Sqe::new(END, 0, nsid);
+        sqe.cdw10 = number.into();
+        self.execute("Window End", sqe, Data::None).await?;
+        Ok(())
+    }
+}

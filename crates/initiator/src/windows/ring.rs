@@ -1,0 +1,177 @@
+//! A ring as its host has it: where the next record goes, and the files it is stored in.
+
+use std::time::Duration;
+
+use media::Pmem;
+use reactor::{Bell, now_exact};
+use stdx::crc32c;
+use stdx::num::{low32, u64_of};
+use window::page::{CREDIT_AT, PHASE_AT, TAKEN_AT};
+use window::record::HEADER;
+use window::writer::Place;
+use window::{Grant, Phase, Writer};
+
+use super::direct::{NotDone, Standing, Written};
+use crate::limits::{WINDOW_END, WINDOW_END_MOST, WINDOW_LOOK, WINDOW_SPIN};
+
+/// A file of a ring, and its state page.
+#[derive(Debug)]
+pub struct Copy {
+    pub state: Pmem,
+    pub memory: Pmem,
+}
+
+impl Copy {
+    #[inline]
+    fn phase(&self) -> Option<Phase> {
+        self.state.load(PHASE_AT).ok().map(|word| Phase::of(u64::from_le(word)))
+    }
+
+    /// Up to where records are in the target's log, once that is for good. A word that is none of a phase's says
+    /// nothing.
+    fn last_taken(&self) -> Option<u64> {
+        let word = u64::from_le(self.state.load(PHASE_AT).ok()?);
+        let ended = word == Phase::Ended.word();
+        ended.then(|| self.state.load(TAKEN_AT).ok().map(u64::from_le)).flatten()
+    }
+}
+
+/// What is waited for at the end.
+enum Verdict {
+    Taken(u64),
+    NotYet,
+    /// No state page can be read any more.
+    Silent,
+}
+
+#[derive(Debug)]
+pub struct Ring {
+    writer: Writer,
+    /// Mirrors of each other: what is stored is in all of them, and none of them tells that the window does not stand.
+    copies: Box<[Copy]>,
+    bell: Bell,
+    /// As read last: it only grows.
+    credit: u64,
+    /// Of the ring, in bytes.
+    quarter: u64,
+    /// Quarters that are not taken and the bell was rung for.
+    rung: u64,
+    ended: bool,
+}
+
+impl Ring {
+    pub fn new(grant: &Grant, copies: Box<[Copy]>, bell: Bell) -> Self {
+        let writer = Writer::new(grant.epoch, grant.ring_bytes);
+        let quarter = grant.ring_bytes / 4;
+        Self { writer, copies, bell, credit: 0, quarter, rung: 0, ended: false }
+    }
+
+    pub const fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The steps of `docs/anof.md`, "A write".
+    #[inline]
+    pub fn write(&mut self, offset: u64, data: &[u8], standing: &Standing) -> Written {
+        let Some(place) = self.place(data.len()) else {
+            // Nothing more comes of a page that cannot be read.
+            self.ended = self.copies.iter().any(|copy| copy.phase() != Some(Phase::Stands));
+            let why = if self.ended { NotDone::Ended } else { NotDone::Credit };
+            return Written::NotDone(why);
+        };
+        let crc = crc32c(data);
+        let header = self.writer.record(&place, offset, low32(u64_of(data.len())), crc).encode();
+        if !self.store(&place, data) {
+            // Nothing points to it, and nothing will come after it.
+            self.ended = true;
+            return Written::NotDone(NotDone::Memory);
+        }
+        self.writer.advance(&place);
+        let stored = self.copies.iter().map(|copy| copy.memory.write(place.at, &header).is_ok());
+        // All of them, whatever comes of one.
+        let is_whole = stored.fold(true, |all, one| all & one);
+        self.copies.iter().for_each(|copy| copy.memory.fence_fully());
+        let stands = self.copies.iter().all(|copy| copy.phase() == Some(Phase::Stands));
+        if !is_whole {
+            self.ended = true;
+            return Written::Unknown;
+        }
+        if stands && standing.is_associated() {
+            self.ring_bell();
+            return Written::Done;
+        }
+        self.ended = true;
+        self.await_end(place.end, standing)
+    }
+
+    /// Where the next record goes.
+    #[inline]
+    fn place(&mut self, length: usize) -> Option<Place> {
+        if let Some(place) = self.writer.place(length, self.credit) {
+            return Some(place);
+        }
+        let credits = self.copies.iter().map(|copy| copy.state.load(CREDIT_AT).map(u64::from_le));
+        let least = credits.map(|credit| credit.unwrap_or(0)).min();
+        self.credit = least.unwrap_or(0);
+        self.writer.place(length, self.credit)
+    }
+
+    /// Stores padding and data, to be seen before the header is; false when that cannot be.
+    #[inline]
+    fn store(&self, place: &Place, data: &[u8]) -> bool {
+        let pad = place.pad.map(|at| (at, self.writer.pad().encode()));
+        for Copy { memory, .. } in &self.copies {
+            let padded = pad.is_none_or(|(at, header)| memory.write(at, &header).is_ok());
+            if !padded || memory.write(place.at + u64_of(HEADER), data).is_err() {
+                return false;
+            }
+        }
+        self.copies.iter().for_each(|copy| copy.memory.fence());
+        true
+    }
+
+    /// Rings at each quarter of the ring that is not taken.
+    #[inline]
+    fn ring_bell(&mut self) {
+        let taken = self.copies.first().and_then(|copy| copy.state.load(TAKEN_AT).ok());
+        let untaken = self.writer.untaken(taken.map_or(0, u64::from_le));
+        let quarters = untaken / self.quarter;
+        if quarters > self.rung {
+            self.bell.ring();
+        }
+        self.rung = quarters;
+    }
+
+    /// The window ends: waits until it is known whether the record that ends at this position was taken.
+    #[cold]
+    fn await_end(&self, end: u64, standing: &Standing) -> Written {
+        let begun = now_exact();
+        loop {
+            match self.verdict() {
+                Verdict::Taken(taken) if taken >= end => return Written::Done,
+                Verdict::Taken(_) => return Written::NotDone(NotDone::Ended),
+                Verdict::Silent => return Written::Unknown,
+                Verdict::NotYet => {}
+            }
+            let waited = Duration::from_nanos(now_exact() - begun);
+            let in_vain = waited > WINDOW_END && !standing.is_associated();
+            if in_vain || waited > WINDOW_END_MOST {
+                return Written::Unknown;
+            }
+            if waited < WINDOW_SPIN {
+                std::hint::spin_loop();
+            } else {
+                // It may return early.
+                std::thread::park_timeout(WINDOW_LOOK);
+            }
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        if let Some(taken) = self.copies.iter().find_map(Copy::last_taken) {
+            return Verdict::Taken(taken);
+        }
+        let silent = self.copies.iter().all(|copy| copy.phase().is_none());
+        if silent { Verdict::Silent } else { Verdict::NotYet }
+    }
+}

@@ -15,6 +15,7 @@ use reactor::net::{ListenOptions, TcpListener};
 use reactor::network::{self, Cut};
 use reactor::sync::Signal;
 use stdx::prng::Prng;
+use window::Grant;
 
 mod admin;
 mod hostile;
@@ -115,6 +116,11 @@ struct Shared {
     poked: Signal,
     chance: RefCell<Prng>,
     held: RefCell<Vec<(Sqe, Vec<u8>)>>,
+    /// What is granted to who asks for a direct write window.
+    window: RefCell<Option<Grant>>,
+    /// Windows granted, and those given back.
+    windows: Cell<u32>,
+    ended: RefCell<Vec<u32>>,
     /// Commands of the I/O queue to answer as aborted.
     aborted: RefCell<Vec<u16>>,
     /// Admin queues connected, and Aborts and resets seen.
@@ -162,6 +168,9 @@ impl Scripted {
             poked: Signal::new(),
             chance: RefCell::new(Prng::new(script.seed)),
             held: RefCell::default(),
+            window: RefCell::default(),
+            windows: Cell::new(0),
+            ended: RefCell::default(),
             aborted: RefCell::default(),
             copies: Cell::new(0),
             refused: Cell::new(0),
@@ -196,6 +205,16 @@ impl Scripted {
 
     pub fn set_fault(&self, fault: Fault) {
         self.shared.fault.set(fault);
+    }
+
+    /// Grants this to who asks for a direct write window.
+    pub fn grant(&self, grant: Grant) {
+        *self.shared.window.borrow_mut() = Some(grant);
+    }
+
+    /// How many windows were granted, and which were given back.
+    pub fn windows(&self) -> (u32, Vec<u32>) {
+        (self.shared.windows.get(), self.shared.ended.borrow().clone())
     }
 
     /// Cuts every connection: each end hears of it soon.

@@ -5,9 +5,10 @@ use std::os::fd::AsFd;
 
 use media::Pmem;
 use reactor::Bell;
+use reactor::net::PacketListener;
 use reactor::shared::Mapping;
 use stdx::crc32c;
-use stdx::num::{u64_of, usize64};
+use stdx::num::{u32_of, u64_of, usize64};
 use window::page::{CREDIT_AT, PAGE, PHASE_AT, TAKEN_AT};
 use window::record::HEADER;
 use window::{Bad, DATA_BYTES_MAX, Grant, Identity, Look, Phase, Reader};
@@ -40,6 +41,29 @@ pub fn grant(rings: usize, ring_bytes: u64) -> Grant {
         token: [9; 16],
         path: String::new(),
     }
+}
+
+/// Gives the rings of a grant, in order, to one who comes to its socket and shows its token; false for one who shows
+/// another.
+///
+/// # Panics
+/// When nobody comes.
+pub fn hand_over(listener: &PacketListener, grant: &Grant, rings: &[Descriptors]) -> bool {
+    let asking = listener.accept().unwrap();
+    let mut token = [0; 64];
+    let length = asking.recv(&mut token, &mut Vec::new()).unwrap();
+    if token[..length] != grant.token {
+        return false;
+    }
+    for (at, ring) in rings.iter().enumerate() {
+        let mut message = [0; 8];
+        message[..4].copy_from_slice(&u32_of(at).to_le_bytes());
+        message[4..].copy_from_slice(&u32_of(ring.copies.len()).to_le_bytes());
+        let files = ring.copies.iter().flatten().map(AsFd::as_fd);
+        let fds: Vec<_> = std::iter::once(ring.bell.as_fd()).chain(files).collect();
+        asking.send(&message, &fds).unwrap();
+    }
+    true
 }
 
 impl Taker {

@@ -21,6 +21,7 @@ mod hostile;
 mod life;
 mod optimizations;
 mod paths;
+mod windows;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:test";
 

@@ -15,7 +15,7 @@ use crate::{Buffer, Error, Fencing, Fua, HostIdentity, Namespace, Options, Remot
 /// after twice that.
 const KATO: Duration = Duration::from_millis(500);
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options {
         keep_alive: KATO,
         timeout: Duration::from_secs(2),
@@ -24,7 +24,7 @@ fn options() -> Options {
     }
 }
 
-async fn attach(peer: &Scripted, options: Options) -> Namespace {
+pub async fn attach(peer: &Scripted, options: Options) -> Namespace {
     let remote = Remote {
         traddr: peer.addr.ip().to_string(),
         trsvcid: peer.addr.port(),
@@ -35,7 +35,7 @@ async fn attach(peer: &Scripted, options: Options) -> Namespace {
     Namespace::attach(&remote, 1).await.unwrap()
 }
 
-fn with<F: Future<Output = ()> + 'static>(
+pub fn with<F: Future<Output = ()> + 'static>(
     options: Options,
     test: impl FnOnce(Rc<Scripted>, Namespace) -> F + 'static,
 ) {
@@ -46,14 +46,14 @@ fn with<F: Future<Output = ()> + 'static>(
     });
 }
 
-async fn filled(namespace: &Namespace, byte: u8) -> Buffer {
+pub async fn filled(namespace: &Namespace, byte: u8) -> Buffer {
     let mut buffer = namespace.buffer(512).await;
     buffer.fill(byte);
     buffer
 }
 
 /// Waits until the controller holds a write.
-async fn held(peer: &Scripted) {
+pub async fn held(peer: &Scripted) {
     while peer.held() == 0 {
         reactor::sleep(Duration::from_millis(1)).await;
     }

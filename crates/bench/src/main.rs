@@ -20,6 +20,7 @@ mod strategy;
 mod stripes;
 mod upkeep;
 mod volume;
+mod window;
 mod wire;
 
 use clap::{Parser, Subcommand};
@@ -102,6 +103,8 @@ enum What {
     Snapshots(snapshots::Arguments),
     /// What making a volume costs beside few others and beside many, and what opening their pool takes
     Catalog(catalog::Arguments),
+    /// What a write by a direct write window costs, against the copy and the fence that it cannot do without
+    Window(window::Arguments),
     /// What an append to the commit log costs, against a copy of its data
     Log {
         /// A folder of shared memory
@@ -246,6 +249,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Upkeep(arguments) => upkeep::run(arguments)?,
         What::Snapshots(arguments) => snapshots::run(arguments)?,
         What::Catalog(arguments) => catalog::run(&arguments)?,
+        What::Window(arguments) => window::run(arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),
         What::Checksum { rounds } => checksum::run(rounds),

@@ -61,6 +61,12 @@ impl Namespace {
         self.inner.thread.window.as_ref().map_or(0, Window::writes)
     }
 
+    /// Its window, which tests put one into.
+    #[cfg(test)]
+    pub(crate) fn window(&self) -> Option<&Window> {
+        self.inner.thread.window.as_ref()
+    }
+
     /// A queue for `depth` commands in flight.
     ///
     /// # Errors

@@ -10,6 +10,8 @@ use target::testing::Peer;
 
 use crate::{Buffer, Command, Deallocate, Error, Fua, Namespace, Options};
 
+mod windows;
+
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:client";
 const BLOCK: u32 = 512;
 const BLOCKS: u64 = 64 * 1024;

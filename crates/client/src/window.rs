@@ -50,6 +50,12 @@ impl Window {
         Self { shared, block_bytes }
     }
 
+    /// Where tests put one.
+    #[cfg(test)]
+    pub const fn shared(&self) -> &Arc<SharedWindow> {
+        &self.shared
+    }
+
     /// Writes done by it.
     pub fn writes(&self) -> u64 {
         self.shared.writes()

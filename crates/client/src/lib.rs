@@ -27,10 +27,9 @@ pub use command::Command;
 pub use error::Error;
 pub use initiator::{
     Address, CopyLimits, Deallocate, DiscoveryLog, Fencing, Fua, Geometry, HostIdentity,
-    Optimizations, PathPolicy, Remote, Supports,
+    Optimizations, PathPolicy, Remote, Supports, WindowUse,
 };
 pub use namespace::Namespace;
 pub use options::Options;
 pub use queue::{Completion, Queue};
 pub use reactor::PollPolicy;
-pub use window::WindowUse;

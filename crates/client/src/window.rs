@@ -1,43 +1,11 @@
 //! Writing by a direct write window, where there is one.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
-use initiator::{Namespace, SharedWindow, Written};
+use initiator::{Namespace, SharedWindow, WindowUse, Written};
 use stdx::num::usize32;
 
 use crate::Error;
-
-/// Whether writes go by a direct write window (`docs/anof.md`): memory of the target, on this machine, to which this
-/// process appends them by itself. They are durable when they have ended, and what the window does not take goes as a
-/// command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WindowUse {
-    /// All writes are commands.
-    #[default]
-    Off,
-    /// By a window of whatever kind can be had.
-    Auto,
-    /// By one in memory that this machine shares with the target.
-    Shm,
-    /// As [`WindowUse::Auto`], and without a window to begin with there is no namespace.
-    Require,
-}
-
-impl FromStr for WindowUse {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "auto" => Ok(Self::Auto),
-            "shm" => Ok(Self::Shm),
-            "require" => Ok(Self::Require),
-            "rdma" => Err("windows by RDMA are not there yet; shm is".to_owned()),
-            _ => Err("off, auto, shm or require".to_owned()),
-        }
-    }
-}
 
 /// The window of a namespace, for all its threads.
 pub struct Window {
@@ -79,17 +47,9 @@ impl Window {
 }
 
 /// Has a window, where that is wanted and can be, and a task of this reactor keep one.
-pub async fn open(namespace: &Namespace, used: WindowUse) -> Result<Option<Window>, Error> {
-    if used == WindowUse::Off {
-        return Ok(None);
-    }
-    let shared = Arc::<SharedWindow>::default();
-    match namespace.window(0).await {
-        Ok(window) => shared.put(window).await,
-        Err(why) if used == WindowUse::Require => return Err(Error::NoWindow(Arc::new(why))),
-        // There may be one later.
-        Err(_) => {}
-    }
+pub async fn open(namespace: &Namespace, wanted: WindowUse) -> Result<Option<Window>, Error> {
+    let opened = namespace.open_window(wanted).await.map_err(|why| Error::NoWindow(Arc::new(why)));
+    let Some(shared) = opened? else { return Ok(None) };
     let (kept, at) = (namespace.clone(), Arc::clone(&shared));
     reactor::spawn(async move { kept.keep_window(&at, 0).await });
     Ok(Some(Window::new(shared, namespace.geometry().block_bytes)))

@@ -235,7 +235,13 @@ fn costs(report: &Report) -> String {
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         Some(format!("{side}: {} for each command\n", parts.join(", ")))
     };
-    sides.into_iter().filter_map(line).collect()
+    sides.into_iter().filter_map(line).chain(direct_writes(report)).collect()
+}
+
+/// How much went by direct write windows, where any did.
+fn direct_writes(report: &Report) -> Option<String> {
+    let direct: u64 = report.jobs.iter().map(|job| job.flashloom.direct_writes).sum();
+    (direct > 0).then(|| format!("{direct} writes went by a direct write window\n"))
 }
 
 /// Nanoseconds as microseconds with one decimal.

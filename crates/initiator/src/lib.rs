@@ -44,4 +44,4 @@ pub use nvme::ana::State as AnaState;
 pub use optimizations::{Batching, Optimization, Optimizations};
 pub use queue::{Completion, Data, Memory, Queue};
 pub use remote::{Address, Remote};
-pub use windows::{Descriptors, DirectWindow, NotDone, SharedWindow, Standing, Written};
+pub use windows::{Descriptors, DirectWindow, NotDone, SharedWindow, Standing, WindowUse, Written};

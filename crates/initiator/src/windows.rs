@@ -8,8 +8,10 @@ mod ring;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 pub use attach::Descriptors;
 pub(crate) use attach::receive;
 pub use direct::{DirectWindow, NotDone, Standing, Written};
 pub use shared::SharedWindow;
+pub use wanted::WindowUse;

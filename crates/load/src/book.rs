@@ -66,6 +66,8 @@ pub struct Outcome {
     pub wrong: u64,
     pub wrong_listed: Vec<VerifyError>,
     pub reconnects: u64,
+    /// Writes that went by a direct write window.
+    pub direct_writes: u64,
     /// The network card's queues that the reactor's I/O queues come by.
     pub card_queues: Vec<u32>,
     /// What the queues of each map did.

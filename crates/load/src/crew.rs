@@ -9,7 +9,7 @@ use reactor::sync::Notify;
 use reactor::{Nanos, now_exact};
 
 use crate::endpoint::{Endpoint, Failed};
-use crate::limits::IDLE_NS;
+use crate::limits::{IDLE_NS, STRAIGHT_MAX};
 use crate::worker::{Fault, Next, Part, Worker};
 
 /// A worker and those who work for it.
@@ -80,7 +80,7 @@ impl Crew {
             (book.share.largest(), book.share.checks(), Rc::clone(&book.payload))
         };
         let mut room = self.endpoint.room(largest, checks, &payload).await;
-        let mut now = None;
+        let (mut now, mut straight) = (None, 0);
         while let Some(part) = self.next(now).await {
             let command = {
                 let worker = self.worker.borrow();
@@ -94,15 +94,25 @@ impl Crew {
             };
             let ended = now_exact();
             now = Some(ended);
-            let mut worker = self.worker.borrow_mut();
-            worker.complete(part, result, room.bytes_mut(), ended);
-            if worker.book.has_notes() {
-                self.news.notify();
+            self.complete(part, result, room.bytes_mut(), ended);
+            straight += 1;
+            if self.endpoint.is_direct() && straight >= STRAIGHT_MAX {
+                (now, straight) = (None, 0);
+                reactor::yield_now().await;
             }
         }
         self.wake_all();
         self.hands.set(self.hands.get() - 1);
         if self.hands.get() == 0 {
+            self.news.notify();
+        }
+    }
+
+    #[inline]
+    fn complete(&self, part: Part, result: Result<(), String>, bytes: &mut [u8], ended: Nanos) {
+        let mut worker = self.worker.borrow_mut();
+        worker.complete(part, result, bytes, ended);
+        if worker.book.has_notes() {
             self.news.notify();
         }
     }

@@ -1,8 +1,9 @@
 //! Where a worker's commands go: a namespace, or a file on this machine.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use initiator::{Error, Fua, Namespace};
+use initiator::{Error, Fua, Namespace, SharedWindow, Written};
 use reactor::buffer::{self, Buffer};
 use reactor::file::File;
 use stdx::num::usize32;
@@ -11,7 +12,12 @@ use stdx::num::usize32;
 #[derive(Clone)]
 pub enum Endpoint {
     /// A namespace in use, as every program uses one.
-    Namespace(Namespace),
+    Namespace {
+        /// The namespace.
+        namespace: Namespace,
+        /// What its writes go by, as far as that takes them.
+        window: Option<Arc<SharedWindow>>,
+    },
     /// A file or block device, through the ring of the same reactor.
     File {
         /// The file.
@@ -70,8 +76,23 @@ impl Endpoint {
     /// The endpoint of the nth worker on this reactor: it has a queue of its own.
     pub fn of_worker(&self, nth: usize) -> Self {
         match self {
-            Self::Namespace(namespace) => Self::Namespace(namespace.at_home(nth)),
+            Self::Namespace { namespace, window } => {
+                Self::Namespace { namespace: namespace.at_home(nth), window: window.clone() }
+            }
             Self::File { .. } => self.clone(),
+        }
+    }
+
+    /// Whether commands may end without a wait of the task that runs them.
+    pub const fn is_direct(&self) -> bool {
+        matches!(self, Self::Namespace { window: Some(_), .. })
+    }
+
+    /// Writes that a window took.
+    pub fn direct_writes(&self) -> u64 {
+        match self {
+            Self::Namespace { window: Some(window), .. } => window.writes(),
+            Self::Namespace { .. } | Self::File { .. } => 0,
         }
     }
 
@@ -79,10 +100,10 @@ impl Endpoint {
     /// send is `payload`.
     pub async fn room(&self, largest: u32, own: bool, payload: &Rc<[u8]>) -> Room {
         match self {
-            Self::Namespace(_) if own => {
+            Self::Namespace { .. } if own => {
                 Room::Namespace(vec![0; usize32(largest)].into_boxed_slice().into())
             }
-            Self::Namespace(_) => Room::Namespace(Rc::clone(payload).into()),
+            Self::Namespace { .. } => Room::Namespace(Rc::clone(payload).into()),
             Self::File { .. } => {
                 let mut buffer = buffer::alloc(usize32(largest)).await;
                 if payload.len() == buffer.len() {
@@ -96,9 +117,16 @@ impl Endpoint {
     /// Runs a command to its end.
     pub async fn run(&self, command: Move, room: &mut Room) -> Result<(), Failed> {
         match (self, room) {
-            (Self::Namespace(namespace), Room::Namespace(buffer)) => {
+            (Self::Namespace { namespace, window }, Room::Namespace(buffer)) => {
                 let Move { lba, blocks, .. } = command;
                 let done = if command.write {
+                    if let Some(window) = window {
+                        let block = namespace.geometry().block_bytes;
+                        let data = &buffer[..usize32(blocks * block)];
+                        if window.write(lba * u64::from(block), data) == Written::Done {
+                            return Ok(());
+                        }
+                    }
                     namespace.write(lba, blocks, buffer, Fua::No).await
                 } else if command.keep {
                     namespace.read(lba, blocks, buffer).await

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use initiator::{HostIdentity, Options, PathPolicy, Remote};
+use initiator::{HostIdentity, Options, PathPolicy, Remote, WindowUse};
 use reactor::PollPolicy;
 
 use crate::Error;
@@ -233,6 +233,8 @@ pub struct Job {
     /// How long the target may be away: the job connects again meanwhile, and does again what was in flight.
     /// `None` ends the run when a connection breaks.
     pub reconnect: Option<Duration>,
+    /// Whether writes go by a direct write window, which one thread has.
+    pub window: WindowUse,
     /// CPUs the queues are spread over, one reactor each; empty leaves one reactor unpinned.
     pub cpus: Vec<usize>,
     /// How the reactors wait. The first job on a CPU decides.
@@ -268,6 +270,7 @@ impl Job {
             verify: Verify::Off,
             journal: None,
             reconnect: None,
+            window: WindowUse::Off,
             cpus: Vec::new(),
             poll: PollPolicy::Busy,
             seed: 0x666c_6173_686c_6f6d,
@@ -339,6 +342,9 @@ impl Job {
         if self.reconnect.is_some() && matches!(self.target, Target::File(_)) {
             return fail("a file does not go away: it takes no reconnect".to_owned());
         }
+        if self.window != WindowUse::Off && self.threads().len() > 1 {
+            return fail("one thread has a direct write window: give one CPU".to_owned());
+        }
         Ok(())
     }
 
@@ -362,6 +368,12 @@ impl Plan {
                 *at != index && other.pattern.writes() && job.meets(other)
             };
             let spoiler = self.jobs.iter().enumerate().find(spoils);
+            let has = |job: &Job| job.window != WindowUse::Off;
+            let rival = |other: &Job| has(job) && has(other) && job.target.same(&other.target);
+            if self.jobs[..index].iter().any(rival) {
+                let what = "one job of a namespace has its direct write window, not several";
+                return Err(Error::Job(format!("job `{}`: {what}", job.name)));
+            }
             if let (true, Some((_, other))) = (job.verify != Verify::Off, spoiler) {
                 return Err(Error::Job(format!(
                     "job `{}` verifies what job `{}` writes too: give each an offset and a size of its own, or \

@@ -95,6 +95,9 @@ pub struct Extra {
     /// Times that a broken connection was made again.
     #[serde(default)]
     pub reconnects: u64,
+    /// Writes that went by a direct write window, and needed no command; all of the run.
+    #[serde(default)]
+    pub direct_writes: u64,
     /// The network card's queues (NAPI identifiers) that the I/O queues of each reactor come by; empty within a machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub card_queues: Vec<Vec<u32>>,

@@ -167,8 +167,15 @@ impl Post {
             reactor::spawn(task.run(endpoint, job, gate, tell, at == 0));
         }
         match &endpoint {
-            Endpoint::Namespace(namespace) => {
-                initiator::race(gate.wait(Stage::Close), tell_absence(namespace, &lives)).await;
+            Endpoint::Namespace { namespace, window } => {
+                let kept = async {
+                    match window {
+                        Some(window) => namespace.keep_window(window, 0).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let told = initiator::race(kept, tell_absence(namespace, &lives));
+                initiator::race(gate.wait(Stage::Close), told).await;
                 let _ = namespace.shut_down().await;
             }
             Endpoint::File { .. } => gate.wait(Stage::Close).await,
@@ -196,7 +203,12 @@ impl Post {
         }
         // A job that asks for polled queues has its commands go there.
         let polled = remotes[0].options.poll_queues > 0;
-        Ok(Endpoint::Namespace(if polled { namespace.polled() } else { namespace }))
+        let window = namespace.open_window(self.job.window).await.map_err(|source| {
+            let name = &self.job.name;
+            Error::Job(format!("job `{name}`: there is no direct write window: {source}"))
+        })?;
+        let namespace = if polled { namespace.polled() } else { namespace };
+        Ok(Endpoint::Namespace { namespace, window })
     }
 
     /// A queue for each worker here, its share of the other queues, and each as deep as the workers need it.
@@ -260,7 +272,8 @@ impl Task {
         crew.worker().begin_verifying();
         crew.run(|| gate.stopped()).await?;
         let mut outcome = crew.worker().finish();
-        if let (true, Endpoint::Namespace(namespace)) = (first, &endpoint) {
+        if let (true, Endpoint::Namespace { namespace, .. }) = (first, &endpoint) {
+            outcome.direct_writes = endpoint.direct_writes();
             outcome.reconnects = namespace.reconnects();
             outcome.card_queues = namespace.card_queues();
             outcome.counters = namespace.counters();

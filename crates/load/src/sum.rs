@@ -93,6 +93,7 @@ fn job_report(job: &Job, mut outcomes: Vec<Outcome>, torn: u64, costs: &Costs) -
             failed: outcomes.iter().flat_map(|outcome| outcome.failures.iter().cloned()).collect(),
             verify,
             reconnects: outcomes.iter().map(|outcome| outcome.reconnects).sum(),
+            direct_writes: outcomes.iter().map(|outcome| outcome.direct_writes).sum(),
             card_queues: outcomes
                 .iter()
                 .filter(|outcome| !outcome.card_queues.is_empty())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::value::{Refused, Size};
 use clap::ValueEnum;
-use initiator::{Address, HostIdentity, Optimizations, PathPolicy, Remote};
+use initiator::{Address, HostIdentity, Optimizations, PathPolicy, Remote, WindowUse};
 use load::limits::{JOBS_MAX, KEEP_ALIVE};
 use load::{Distribution, Job, Limit, Mix, Pattern, Sizes, Target, Think, Verify};
 
@@ -14,7 +14,7 @@ use crate::cli::ConnectArgs;
 use crate::cli::{Cpus, Poll, duration};
 
 /// Every word, for those who ask which there are.
-pub const KEYS: [&str; 37] = [
+pub const KEYS: [&str; 38] = [
     "name",
     "rw",
     "rwmixread",
@@ -52,6 +52,7 @@ pub const KEYS: [&str; 37] = [
     "hdr-digest",
     "data-digest",
     "queues",
+    "window",
 ];
 
 /// How long the target of a load with a journal may be away, unless told otherwise.
@@ -352,6 +353,11 @@ impl Spec {
             "data-digest" => remote.options.data_digest = flag(value)?,
             "nr-write-queues" => remote.options.write_queues = number(value, 0)?,
             "nr-poll-queues" => remote.options.poll_queues = number(value, 0)?,
+            "window" => {
+                let window = value.parse::<WindowUse>();
+                self.job.window =
+                    window.map_err(|right| Refused::new(format!("window `{value}`"), right))?;
+            }
             "optimizations" | "cures" => {
                 let optimizations = value.parse::<Optimizations>();
                 remote.options.optimizations = optimizations

@@ -189,6 +189,11 @@ pub struct LoadArgs {
     #[arg(long, value_name = "TIME", value_parser = checked("reconnect"))]
     pub reconnect: Option<String>,
 
+    /// Have writes go by a direct write window, where the target is on this machine and has one: off, auto, shm, or
+    /// require, which fails without. [default: off]
+    #[arg(long, value_name = "USE", value_parser = checked("window"))]
+    pub window: Option<String>,
+
     /// Work on this file or device of this machine in place of a namespace.
     #[arg(long, value_name = "PATH")]
     pub filename: Option<String>,
@@ -238,6 +243,7 @@ impl LoadArgs {
             ("verify", self.verify.then(|| "true".to_owned())),
             ("journal", self.journal.clone()),
             ("reconnect", self.reconnect.clone()),
+            ("window", self.window.clone()),
             ("filename", self.filename.clone()),
             ("cpus", self.cpus.clone()),
             ("poll", name(self.poll.and_then(|poll| poll.to_possible_value()))),

@@ -9,7 +9,7 @@ use super::Namespace;
 use super::session::Session;
 use crate::Error;
 use crate::limits::{WINDOW_DELAY, WINDOW_DELAY_MOST};
-use crate::windows::{DirectWindow, SharedWindow, Standing, receive};
+use crate::windows::{DirectWindow, SharedWindow, Standing, WindowUse, receive};
 
 impl Namespace {
     /// Has the target grant a direct write window, in memory of this machine, with rings of so many bytes each; 0
@@ -51,6 +51,25 @@ impl Namespace {
                 Err(Error::Window { source })
             }
         }
+    }
+
+    /// A place for a window, and one in it if that can be had; none when it is not wanted. It is for the caller to have
+    /// it kept, by [`Namespace::keep_window`].
+    ///
+    /// # Errors
+    /// As [`Namespace::window`], when one is required.
+    pub async fn open_window(&self, wanted: WindowUse) -> Result<Option<Arc<SharedWindow>>, Error> {
+        if wanted == WindowUse::Off {
+            return Ok(None);
+        }
+        let shared = Arc::<SharedWindow>::default();
+        match self.window(0).await {
+            Ok(window) => shared.put(window).await,
+            Err(why) if wanted == WindowUse::Require => return Err(why),
+            // There may be one later.
+            Err(_) => {}
+        }
+        Ok(Some(shared))
     }
 
     /// Keeps a window in `shared` as far as that can be: asks for another one when the last has ended, but not all the

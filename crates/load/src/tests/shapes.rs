@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Distribution, Mix, Think};
+use initiator::WindowUse;
 
 fn mixed() -> Sizes {
     let mix = [(4096, Some(60)), (8192, Some(20)), (65536, Some(20))];
@@ -255,4 +256,23 @@ fn queues_of_a_job_are_not_mixed_so_that_commands_go_together() {
     let (sends, commands) = (job.flashloom.sends, job.read.total_ios);
     // What one queue completes in a turn goes out by one call; spread over all queues it would take one each.
     assert!(sends * 2 < commands, "{sends} calls for {commands} commands");
+}
+
+#[test]
+fn a_target_without_direct_write_windows_gets_commands_unless_one_is_required() {
+    let peer = serve(1 << 20);
+    let mut job = peer.job("randwrite");
+    (job.verify, job.window) = (Verify::On, WindowUse::Auto);
+    let report = quiet(job.clone()).unwrap();
+    let done = &report.jobs[0];
+    assert_eq!((done.total_err, done.flashloom.direct_writes), (0, 0));
+    assert_eq!(done.flashloom.verify.as_ref().unwrap().verified_bytes, 1 << 20);
+    job.window = WindowUse::Require;
+    let none = quiet(job.clone()).unwrap_err().to_string();
+    assert!(none.contains("no direct write window"), "{none}");
+    // One thread has it, and one job.
+    let twice = quiet(Plan { jobs: vec![job.clone(), job.clone()], probe: None }).unwrap_err();
+    assert!(twice.to_string().contains("not several"), "{twice}");
+    (job.cpus, job.queues) = (vec![0, 0], 2);
+    assert!(quiet(job).unwrap_err().to_string().contains("one CPU"));
 }

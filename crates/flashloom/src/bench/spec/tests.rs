@@ -34,6 +34,7 @@ fn every_word_has_a_meaning() {
         ("hostnqn", "nqn.2026-11.io.x:h"),
         ("journal", "acks"),
         ("filename", "/dev/x"),
+        ("window", "shm"),
     ];
     let mut spec = Spec::unconnected();
     assert_eq!(spec.set("cures", "-hints"), Ok(()), "what it was called before");

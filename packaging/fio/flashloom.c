@@ -38,6 +38,7 @@ struct settings {
 	char *header_digest;
 	char *data_digest;
 	char *poll;
+	char *window;
 	char *more;
 };
 
@@ -84,6 +85,7 @@ static struct fio_option table[] = {
 	TEXT("hdr_digest", header_digest, "Header digests: on or off"),
 	TEXT("data_digest", data_digest, "Data digests: on or off"),
 	TEXT("poll_policy", poll, "How to wait: adaptive, busy or interrupt"),
+	TEXT("window", window, "Direct write window: off, auto, shm or require"),
 	TEXT("connect", more, "Other options of libflashloom: NAME=VALUE;NAME=VALUE"),
 	{ .name = NULL },
 };
@@ -128,6 +130,7 @@ static int connect_to(struct thread_data *td, fl_namespace **ns)
 		{ "hdr-digest", set->header_digest },
 		{ "data-digest", set->data_digest },
 		{ "poll", set->poll },
+		{ "window", set->window },
 	};
 	char *more = set->more ? strdup(set->more) : NULL;
 	fl_options *options = fl_options_new();

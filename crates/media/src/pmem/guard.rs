@@ -10,8 +10,8 @@ use super::mapped::page_size;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence};
+use std::sync::{Once, OnceLock};
 
 /// What a copy notes while it runs.
 struct Note {
@@ -84,6 +84,10 @@ impl Drop for Back {
     }
 }
 
+/// What this process did with the signal before: it may be a program that uses this as a library, and has faults of its
+/// own to handle.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
 fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -94,7 +98,10 @@ fn install() {
             action.sa_sigaction = handler as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             libc::sigemptyset(&raw mut action.sa_mask);
-            libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
+            let mut before: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before) == 0 {
+                BEFORE.get_or_init(|| before);
+            }
         }
     });
 }
@@ -103,7 +110,7 @@ fn install() {
 const BUS_MCEERR_AO: c_int = 5;
 
 /// Does nothing but look at memory that stays where it is, store to it, and make system calls.
-extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a valid siginfo with an address for this signal.
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     let mut note = NOTE.get();
@@ -119,9 +126,33 @@ extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     if code == BUS_MCEERR_AO {
         return;
     }
-    // Not of ours: what happens by default happens when the instruction is tried again.
-    // SAFETY: no memory of ours is touched.
-    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+    pass_on(signal, info, context);
+}
+
+/// Not of ours: whoever handled the signal before has it. Else what happens by default happens when the instruction is
+/// tried again.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let handled = |before: &&libc::sigaction| {
+        before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN
+    };
+    match BEFORE.get().filter(handled) {
+        // SAFETY: the kernel had this address for a handler that takes three arguments; it would have been called with
+        // these, in this place.
+        Some(before) if before.sa_flags & libc::SA_SIGINFO != 0 => unsafe {
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                std::mem::transmute(before.sa_sigaction);
+            handler(signal, info, context);
+        },
+        // SAFETY: the same, for one that takes the signal's number.
+        Some(before) => unsafe {
+            let handler: extern "C" fn(c_int) = std::mem::transmute(before.sa_sigaction);
+            handler(signal);
+        },
+        // SAFETY: no memory of ours is touched.
+        None => unsafe {
+            libc::signal(libc::SIGBUS, libc::SIG_DFL);
+        },
+    }
 }
 
 /// Puts a page of zeroes in the place of the one at `at`; all that come after it too, where the process has too
@@ -148,4 +179,34 @@ fn cover(note: &Note, begin: usize, end: usize) -> bool {
         unsafe { (*note.bad.add(page)).store(1, Ordering::Relaxed) };
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    extern "C" fn own(_: c_int) {
+        // SAFETY: ends the process, from wherever.
+        unsafe { libc::_exit(42) };
+    }
+
+    /// A program that uses the library has bus errors of its own: its handler was never called again.
+    #[test]
+    fn a_fault_of_the_programs_own_is_the_programs() {
+        const NAME: &str = "pmem::guard::tests::a_fault_of_the_programs_own_is_the_programs";
+        if std::env::var_os("FLASHLOOM_OWN_FAULT").is_none() {
+            let program = std::env::current_exe().unwrap();
+            let mut child = Command::new(program);
+            child.args(["--exact", NAME, "--test-threads=1"]).env("FLASHLOOM_OWN_FAULT", "1");
+            assert_eq!(child.output().unwrap().status.code(), Some(42));
+            return;
+        }
+        // SAFETY: the handler does what one may do.
+        unsafe { libc::signal(libc::SIGBUS, own as extern "C" fn(c_int) as libc::sighandler_t) };
+        let _guarded = crate::Pmem::anonymous(4096).unwrap();
+        // SAFETY: the handler above ends the process.
+        unsafe { libc::raise(libc::SIGBUS) };
+        panic!("the program's own handler was not called");
+    }
 }

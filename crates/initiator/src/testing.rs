@@ -110,7 +110,7 @@ impl Taker {
         for [state, _] in &self.copies {
             state.write(at, &word.to_le_bytes()).unwrap();
         }
-        self.copies[0][0].fence_fully();
+        self.copies[0][0].full_fence();
     }
 
     /// Says whether the window stands.

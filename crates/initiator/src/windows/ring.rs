@@ -90,7 +90,7 @@ impl Ring {
         let stored = self.copies.iter().map(|copy| copy.memory.write(place.at, &header).is_ok());
         // All of them, whatever comes of one.
         let is_whole = stored.fold(true, |all, one| all & one);
-        self.copies.iter().for_each(|copy| copy.memory.fence_fully());
+        self.copies.iter().for_each(|copy| copy.memory.full_fence());
         let stands = self.copies.iter().all(|copy| copy.phase() == Some(Phase::Stands));
         if !is_whole {
             self.ended = true;

@@ -646,7 +646,9 @@ fn not_open(name: &Name, problem: &str) -> Error {
 /// An error of the engine as the node's.
 fn told(context: &str, error: &engine::Error) -> Error {
     let kind = match error.kind {
-        engine::Kind::Invalid | engine::Kind::OutOfRange => Kind::Invalid,
+        engine::Kind::Invalid | engine::Kind::OutOfRange | engine::Kind::Unsupported => {
+            Kind::Invalid
+        }
         engine::Kind::Full => Kind::Limit,
         engine::Kind::Exists | engine::Kind::Busy => Kind::Conflict,
         engine::Kind::NotFound => Kind::NotFound,

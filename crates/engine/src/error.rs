@@ -28,6 +28,8 @@ pub enum Kind {
     Busy,
     /// The pool or volume was closed under the request.
     Gone,
+    /// The pool, as it is, can never do it.
+    Unsupported,
 }
 
 /// A failed request: the kind to act on, what was being done, and why.

@@ -9,6 +9,7 @@ use crate::log::GetLogPage;
 use crate::opcode::admin;
 use crate::refusal::{Reason, Refusal};
 use crate::sqe::Sqe;
+use crate::window::{WindowEnd, WindowReceive};
 
 /// An Admin command that a controller over Fabrics has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum Command {
     Abort(Abort),
     AsyncEventRequest,
     KeepAlive,
+    WindowEnd(WindowEnd),
+    WindowReceive(WindowReceive),
 }
 
 /// Abort (section 5.1.1).
@@ -46,6 +49,8 @@ impl Command {
             admin::ABORT => Ok(Self::Abort(Abort::parse(sqe))),
             admin::ASYNC_EVENT_REQUEST => Ok(Self::AsyncEventRequest),
             admin::KEEP_ALIVE => Ok(Self::KeepAlive),
+            admin::WINDOW_END => Ok(Self::WindowEnd(WindowEnd::parse(sqe))),
+            admin::WINDOW_RECEIVE => WindowReceive::parse(sqe).map(Self::WindowReceive),
             _ => Err(Refusal::at(Reason::Opcode, 0, 0)),
         }
     }

@@ -26,6 +26,7 @@ pub mod reservation;
 pub mod sqe;
 pub mod status;
 pub mod tcp;
+pub mod window;
 
 #[cfg(test)]
 mod tests;

@@ -51,6 +51,9 @@ pub mod admin {
         GET_LBA_STATUS = 0x86, "Get LBA Status";
         PROGRAM_ACTIVATION_MANAGEMENT = 0x88, "Program Activation Management";
         MEMORY_RANGE_SET_MANAGEMENT = 0x89, "Memory Range Set Management";
+        // Vendor specific: of direct write windows (`docs/anof.md`).
+        WINDOW_END = 0xc0, "Window End";
+        WINDOW_RECEIVE = 0xc2, "Window Receive";
     }
 
     /// First vendor specific opcode.

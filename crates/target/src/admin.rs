@@ -6,11 +6,13 @@ pub(crate) mod log;
 pub(crate) mod run;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use nvme::opcode::admin as opcode;
 use nvme::refusal::{Location, Refusal};
 use nvme::sqe::{DataPointer, Fused, Sqe};
 use nvme::status::Status;
+use nvme::window::{WindowEnd, WindowReceive};
 use stdx::num::{low16, usize32};
 
 use crate::controller::{Controller, Failure, Kind};
@@ -34,6 +36,10 @@ pub enum Outcome {
     /// Keep the reservations of this namespace (all, with FFFFFFFFh) as they are now, where that has
     /// to be; then complete.
     KeepReservations { nsid: u32 },
+    /// Grant a direct write window; then complete with what it is.
+    GrantWindow(WindowReceive),
+    /// End a direct write window; then complete.
+    EndWindow(WindowEnd),
     /// Disconnect: complete successfully, then close this I/O queue.
     Disconnect,
 }
@@ -92,12 +98,17 @@ impl Controller {
                 if is_connect(sqe) {
                     return Outcome::Failed(fault.status);
                 }
-                // More: the Error Information log has an entry for it.
-                let status = fault.status.with_more();
-                self.log_error(&Failure { qid: 0, sqe, status, location: fault.location, lba: 0 });
-                Outcome::Failed(status)
+                Outcome::Failed(self.failed(sqe, fault))
             }
         }
+    }
+
+    /// Enters a command that failed into the log; the status that it ends with.
+    fn failed(&self, sqe: &Sqe, fault: Fault) -> Status {
+        // More: the Error Information log has an entry for it.
+        let status = fault.status.with_more();
+        self.log_error(&Failure { qid: 0, sqe, status, location: fault.location, lba: 0 });
+        status
     }
 
     fn admin(&self, sqe: &Sqe, host_data: &[u8], out: &mut Vec<u8>) -> Result<Outcome, Fault> {
@@ -120,6 +131,8 @@ impl Controller {
             opcode::ASYNC_EVENT_REQUEST => self.async_event_request(sqe),
             opcode::KEEP_ALIVE => Ok(Outcome::DONE),
             opcode::ABORT if self.kind() == Kind::Io => Ok(self.abort(sqe)),
+            opcode::WINDOW_RECEIVE if self.grants_windows() => self.window_receive(sqe, out),
+            opcode::WINDOW_END if self.grants_windows() => self.window_end(sqe),
             _ => Err(Fault::at(Status::INVALID_OPCODE, 0, 0)),
         }
     }

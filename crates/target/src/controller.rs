@@ -12,6 +12,7 @@ mod keep_alive;
 mod property;
 mod queues;
 mod reservations;
+mod windows;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -76,6 +77,8 @@ pub struct Controller {
     path: Path,
     /// Last time the host was heard of, in the reactor's nanoseconds: any command on any queue.
     heard: AtomicU64,
+    /// By which direct write windows know it.
+    association: Arc<crate::windows::Association>,
     /// What becomes of I/O commands; kept beside `state` for the I/O path.
     permits: AtomicU8,
     state: Mutex<State>,
@@ -134,6 +137,7 @@ impl Controller {
             host,
             path,
             heard: AtomicU64::new(now),
+            association: Arc::default(),
             permits: AtomicU8::new(access::NO_IO),
             state: Mutex::new(State {
                 cc: Cc::default(),

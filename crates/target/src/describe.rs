@@ -309,7 +309,7 @@ pub(crate) fn supported_pages(lids: &[u8]) -> SupportedPages {
 /// A command set that this controller does not have gives the Admin commands and no I/O command:
 /// nvme-cli asks for the Zoned Namespace Command Set's page of every controller with CAP.CSS bit 6,
 /// and prints nothing at all when that is refused.
-pub(crate) fn effects(kind: Kind, csi: u8, view: &View) -> Option<EffectsLog> {
+pub(crate) fn effects(kind: Kind, csi: u8, view: &View, has_windows: bool) -> Option<EffectsLog> {
     const CONTROLLER: u32 = CommandEffects::SCOPE_CONTROLLER;
     // Of I/O commands Linux expects no scope, and warns of "unusual effects" where one is given.
     const NOTHING: u32 = 0;
@@ -348,6 +348,12 @@ pub(crate) fn effects(kind: Kind, csi: u8, view: &View) -> Option<EffectsLog> {
                 *place = (CHANGES | CommandEffects::SUPPORTED).into();
             }
             page.acs[usize::from(admin::ABORT)] = (CONTROLLER | CommandEffects::SUPPORTED).into();
+            if has_windows {
+                for opcode in [admin::WINDOW_RECEIVE, admin::WINDOW_END] {
+                    let effects = CommandEffects::SCOPE_NAMESPACE | CommandEffects::SUPPORTED;
+                    page.acs[usize::from(opcode)] = effects.into();
+                }
+            }
             page
         }
     })

@@ -29,6 +29,8 @@ pub mod subsystem;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub mod windows;
+
 pub use connection::serve_connection;
 pub use controller::Controller;
 pub use refusals::{News, Refused};

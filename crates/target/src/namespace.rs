@@ -230,6 +230,8 @@ pub struct Namespace {
     pub block_size: u32,
     pub backend: Backend,
     pub reservation: Arc<crate::reservation::Shared>,
+    /// Its direct write window.
+    pub window: Arc<crate::windows::Shared>,
     /// How the cores that serve the namespace hold off each other's commands.
     pub fence: Arc<crate::command::Fence>,
     blocks: AtomicU64,
@@ -245,6 +247,7 @@ impl Namespace {
             block_size: spec.block_size,
             backend: spec.backend.clone(),
             reservation: Arc::new(crate::reservation::Shared::new(spec.reservations.clone())?),
+            window: Arc::default(),
             fence: Arc::default(),
             blocks: AtomicU64::new(spec.backend.capacity() / u64::from(spec.block_size)),
             write_protected: AtomicBool::new(spec.write_protected),
@@ -259,6 +262,7 @@ impl Namespace {
             block_size: self.block_size,
             backend,
             reservation: Arc::clone(&self.reservation),
+            window: Arc::clone(&self.window),
             fence: Arc::clone(&self.fence),
             blocks: AtomicU64::new(bytes / u64::from(self.block_size)),
             write_protected: AtomicBool::new(self.write_protected()),

@@ -13,7 +13,7 @@ mod subsystems;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use nvme::fabrics::CNTLID_MAX;
 use nvme::nqn::Nqn;
@@ -29,6 +29,7 @@ use crate::listener::{ListenerId, ListenerInfo, Referral};
 use crate::namespace::Namespace;
 use crate::refusals::{News, Refusals};
 use crate::subsystem::{Controllers, Subsystem};
+use crate::windows::Windows;
 
 /// What a target says of itself, whatever the subsystem.
 #[derive(Clone, Debug)]
@@ -105,6 +106,7 @@ pub struct Target {
     pub(crate) refusals: Refusals,
     strict_host_names: AtomicBool,
     host_controllers: AtomicUsize,
+    windows: OnceLock<Arc<dyn Windows>>,
     registry: Mutex<Registry>,
     itself: Weak<Target>,
 }
@@ -119,6 +121,7 @@ impl Target {
             refusals: Refusals::default(),
             strict_host_names: AtomicBool::new(false),
             host_controllers: AtomicUsize::new(HOST_CONTROLLERS),
+            windows: OnceLock::new(),
             registry: Mutex::new(Registry {
                 subsystems: BTreeMap::new(),
                 listeners: BTreeMap::new(),
@@ -148,6 +151,16 @@ impl Target {
     /// Has one host have this many controllers in a subsystem at most.
     pub fn set_host_controllers(&self, most: usize) {
         self.host_controllers.store(most, Ordering::Relaxed);
+    }
+
+    /// Has hosts be granted direct write windows, of the volumes that namespaces are on. What was set first stays.
+    pub fn set_windows(&self, windows: Arc<dyn Windows>) {
+        let _ = self.windows.set(windows);
+    }
+
+    /// What grants direct write windows; `None` where there are none.
+    pub(crate) fn windows(&self) -> Option<&Arc<dyn Windows>> {
+        self.windows.get()
     }
 
     pub(crate) fn host_controllers(&self) -> usize {

@@ -9,7 +9,7 @@ use nvme::nvm::{self, Copy, DatasetManagement};
 use nvme::refusal::Reason;
 use nvme::reservation::{self as resv, AcquireData, RegisterData, ReleaseData};
 use nvme::sqe::Sqe;
-use nvme::{admin, ana, feature};
+use nvme::{admin, ana, feature, window};
 use zerocopy::FromBytes;
 
 /// An entry, and the data behind it.
@@ -65,6 +65,9 @@ fn admin_queue(sqe: &Sqe, cid: u16) {
         if let Ok(window) = command.window(&page) {
             assert!(window.len() <= page.len());
         }
+    }
+    if let Ok(command) = window::WindowReceive::parse(sqe) {
+        assert_eq!(window::WindowReceive::parse(&command.to_sqe(cid)), Ok(command));
     }
     if let Ok(command) = feature::GetFeatures::parse(sqe) {
         assert_eq!(feature::GetFeatures::parse(&command.to_sqe(cid)), Ok(command));

@@ -132,6 +132,9 @@ statuses! { known;
         OVERLAPPING_IO_RANGE = 0x87, "Overlapping I/O Range";
         NAMESPACE_NOT_REACHABLE = 0x88, "Namespace Not Reachable";
         INSUFFICIENT_RESOURCES = 0x89, "Insufficient Resources";
+        // Vendor specific: of direct write windows (`docs/anof.md`).
+        NO_WINDOW = 0xc0, "No Window";
+        WINDOW_BUSY = 0xc1, "Window Busy";
     }
     2: {
         WRITE_FAULT = 0x80, "Write Fault";

@@ -110,10 +110,12 @@ impl Controller {
                 let is_refused = offset > u64_of(size_of::<ChangedNamespaces>());
                 self.changed_namespaces(command.retain_event || is_refused).as_bytes().to_vec()
             }
-            lid::EFFECTS => describe::effects(self.kind(), command.csi, &self.view())
-                .ok_or(Fault::field(14, 24))?
-                .as_bytes()
-                .to_vec(),
+            lid::EFFECTS => {
+                describe::effects(self.kind(), command.csi, &self.view(), self.grants_windows())
+                    .ok_or(Fault::field(14, 24))?
+                    .as_bytes()
+                    .to_vec()
+            }
             lid::FEATURE_EFFECTS => features::feature_effects(self.kind()).as_bytes().to_vec(),
             lid::ANA if command.lsp & !ana::RETURN_GROUPS_ONLY != 0 => {
                 return Err(Fault::field(10, 8));

@@ -61,6 +61,14 @@ async fn admin_command(controller: &Controller, request: Request) {
             Ok(()) => request.complete_result(0, 0),
             Err(status) => request.fail(status),
         },
+        Outcome::GrantWindow(asked) => match controller.grant_window(asked).await {
+            Ok(grant) => request.complete_data(Payload::Bytes(grant)),
+            Err(fault) => request.fail(controller.failed(&sqe, fault)),
+        },
+        Outcome::EndWindow(asked) => match controller.end_window(asked).await {
+            Ok(()) => request.complete_result(0, 0),
+            Err(fault) => request.fail(controller.failed(&sqe, fault)),
+        },
         Outcome::Disconnect => request.disconnect(),
     }
 }

@@ -12,6 +12,7 @@ use super::gather::{check_length, gather_list};
 use super::{Attached, Reply, Slot};
 use crate::limits::TRANSFER_BYTES_MAX;
 use crate::reservation::{Command, HostId, Refusal, keep};
+use crate::windows::NotEnded;
 
 fn status_of(refusal: Refusal) -> Status {
     match refusal {
@@ -69,9 +70,20 @@ pub async fn release(
 
 async fn change(at: &Attached, command: &Command, slot: &impl Slot) -> Result<Reply, Status> {
     let namespace = at.namespace();
+    // Writes that go around this must have been taken, and no more come: none is granted until the change is made.
+    let bar = namespace.window.bar();
+    if !bar.is_clear() {
+        // One that changes nothing ends nothing.
+        namespace
+            .reservation
+            .with(|state| state.clone().execute(at.host(), command))
+            .map_err(status_of)?;
+        bar.clear().await.map_err(|NotEnded| Status::INTERNAL_ERROR)?;
+    }
     // What is kept of a namespace is forgotten with it.
     let in_use = at.use_backend(0, 0)?;
     let effects = namespace.reservation.execute(at.host(), command).map_err(status_of)?;
+    drop(bar);
     // Whether or not it can be kept, the change is made: what follows from it does too.
     let kept = keep(namespace).await;
     drop(in_use);

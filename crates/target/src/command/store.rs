@@ -429,6 +429,8 @@ fn status_of_volume(volume: &Volume, error: &engine::Error, reading: bool) -> St
         Kind::Failed => Status::WRITE_FAULT.with_dnr(),
         // Its pool was closed, and may be open elsewhere or again.
         Kind::Gone | Kind::Missing | Kind::Busy => Status::NAMESPACE_NOT_READY,
-        Kind::Invalid | Kind::Exists | Kind::NotFound => Status::INTERNAL_ERROR.with_dnr(),
+        Kind::Invalid | Kind::Exists | Kind::NotFound | Kind::Unsupported => {
+            Status::INTERNAL_ERROR.with_dnr()
+        }
     }
 }

@@ -8,6 +8,7 @@ use nvme::property::Csts;
 use super::queues::end;
 use super::{Controller, State};
 use crate::canary::{self, Canary};
+use crate::command::Pending;
 use crate::limits::{
     DISABLED_IDLE_MS, DISCOVERY_IDLE_MS, KEEP_ALIVE_GRANULARITY, KEEP_ALIVE_MS_MAX, UNUSED_IDLE_MS,
 };
@@ -77,6 +78,7 @@ impl Controller {
         let ending = state.close_io_queues();
         drop(state);
         end(ending);
+        self.end_windows(&Pending::default());
         self.record(Happened::Fatal);
         self.raise(Event::Error(error::PERSISTENT_INTERNAL_ERROR));
     }

@@ -10,6 +10,7 @@ use nvme::status::Status;
 
 use super::queues::end;
 use super::{Controller, Kind, State};
+use crate::command::Pending;
 use crate::limits::{ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX, READY_TIMEOUT};
 use crate::queue::remote::RemoteQueue;
 
@@ -59,8 +60,14 @@ impl Controller {
                 let mut state = self.lock();
                 let ending = state.configure(Cc(value), now);
                 self.set_permits(&state);
+                let serves =
+                    state.cc.enabled() && state.csts.shst() == Some(ShutdownStatus::Normal);
                 Self::wake_if_due(state);
                 end(ending);
+                if !serves {
+                    // Nobody waits for that; a host that resets its controller has no more use for them.
+                    self.end_windows(&Pending::default());
+                }
                 Ok(())
             }
             _ => Err(Status::INVALID_FIELD.with_dnr()),

@@ -112,6 +112,7 @@ impl Controller {
         let ending = state.queues.close(|_| true);
         drop(state);
         end(ending);
+        self.end_windows_for_ever();
     }
 
     /// How to reach a connected queue.
@@ -147,6 +148,9 @@ impl Controller {
         let gone = state.queues.ended && state.queues.by_id.is_empty();
         drop(state);
         end(ending);
+        if qid == 0 {
+            self.end_windows_for_ever();
+        }
         if gone && let Some(target) = self.target() {
             target.forget_controller(self);
         }

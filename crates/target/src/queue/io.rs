@@ -30,7 +30,9 @@ pub async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) 
                 Outcome::Data
                 | Outcome::AsyncEvent
                 | Outcome::Abort { .. }
-                | Outcome::KeepReservations { .. } => {
+                | Outcome::KeepReservations { .. }
+                | Outcome::GrantWindow(_)
+                | Outcome::EndWindow(_) => {
                     request.fail(Status::INVALID_FIELD.with_dnr());
                 }
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Target;
 use crate::controller::Controller;
 use crate::reservation::{HostId, Notice};
+use crate::windows::Shared;
 
 impl Target {
     /// Takes a controller whose last queue ended out of the registry.
@@ -26,6 +27,15 @@ impl Target {
             subsystem.controllers.remove(controller.cntlid());
             subsystem.retired = subsystem.retired.plus(controller.totals());
         }
+    }
+
+    /// The direct write windows of the namespaces that a controller has.
+    pub(crate) fn windows_of(&self, controller: &Controller) -> Vec<Arc<Shared>> {
+        let registry = self.lock();
+        let Some(subsystem) = registry.subsystems.get(controller.subsystem_nqn()) else {
+            return Vec::new();
+        };
+        subsystem.namespaces.values().map(|namespace| Arc::clone(&namespace.window)).collect()
     }
 
     /// Every controller that has a namespace attached, with its host: all of the subsystem's.

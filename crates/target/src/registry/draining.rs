@@ -1,4 +1,5 @@
-//! Waiting until nothing of a namespace that is gone, or smaller, is left in its backend.
+//! Waiting until nothing of a namespace that is gone, or smaller, is left in its backend, and until direct write windows have
+//! ended.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ impl Draining {
         let pending = Pending::default();
         for namespace in namespaces {
             namespace.fence.close(&pending);
+            namespace.window.close(Box::new(pending.one_more()));
             for controller in controllers {
                 controller.abort_of(namespace.nsid, &pending);
             }
@@ -33,6 +35,23 @@ impl Draining {
     pub(super) fn still(namespace: &Namespace) -> Self {
         let pending = Pending::default();
         namespace.fence.drain(&pending);
+        namespace.window.end(Box::new(pending.one_more()));
+        Self(pending)
+    }
+
+    /// Of the direct write windows of some controllers.
+    pub(super) fn windows(controllers: &[Arc<Controller>]) -> Self {
+        let pending = Pending::default();
+        for controller in controllers {
+            controller.end_windows(&pending);
+        }
+        Self(pending)
+    }
+
+    /// Of the direct write window of a namespace.
+    pub(super) fn window(namespace: &Namespace) -> Self {
+        let pending = Pending::default();
+        namespace.window.end(Box::new(pending.one_more()));
         Self(pending)
     }
 

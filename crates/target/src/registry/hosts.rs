@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 
 use nvme::nqn::Nqn;
 
-use super::{ManageError, Registry, Target, raise};
+use super::{Draining, ManageError, Registry, Target, raise};
 use crate::event::Event;
 
 impl Target {
@@ -26,25 +26,26 @@ impl Target {
         Ok(())
     }
 
-    /// Takes a host off a subsystem's list. Unless any host is allowed, its controllers end.
+    /// Takes a host off a subsystem's list. Unless any host is allowed, its controllers end; their direct write windows have
+    /// when what is returned is [done](Draining::wait).
     ///
     /// # Errors
     /// There is no such subsystem, or the host is not on its list.
-    pub fn deny_host(&self, nqn: &Nqn, host: &Nqn) -> Result<(), ManageError> {
+    pub fn deny_host(&self, nqn: &Nqn, host: &Nqn) -> Result<Draining, ManageError> {
         let mut registry = self.lock();
         let admission = &mut registry.subsystem(nqn)?.admission;
         if !admission.remove(host) {
             return Err(ManageError::NoHost(nqn.clone(), host.clone()));
         }
-        self.admission_narrowed(registry, nqn);
-        Ok(())
+        Ok(self.admission_narrowed(registry, nqn))
     }
 
-    /// Allows any host, or only the listed ones; the controllers of others end.
+    /// Allows any host, or only the listed ones; the controllers of others end, as when they are
+    /// [denied](Self::deny_host).
     ///
     /// # Errors
     /// There is no such subsystem.
-    pub fn set_allow_any(&self, nqn: &Nqn, any: bool) -> Result<(), ManageError> {
+    pub fn set_allow_any(&self, nqn: &Nqn, any: bool) -> Result<Draining, ManageError> {
         let mut registry = self.lock();
         let admission = &mut registry.subsystem(nqn)?.admission;
         let before = admission.clone();
@@ -53,15 +54,15 @@ impl Target {
             let told = registry.discovery_changed(|host| !before.admits(host));
             drop(registry);
             raise(&told, Event::DiscoveryChange);
+            Ok(Draining::default())
         } else {
-            self.admission_narrowed(registry, nqn);
+            Ok(self.admission_narrowed(registry, nqn))
         }
-        Ok(())
     }
 
     /// Ends the controllers of hosts no longer admitted.
-    fn admission_narrowed(&self, mut registry: MutexGuard<'_, Registry>, nqn: &Nqn) {
-        let Ok(subsystem) = registry.subsystem(nqn) else { return };
+    fn admission_narrowed(&self, mut registry: MutexGuard<'_, Registry>, nqn: &Nqn) -> Draining {
+        let Ok(subsystem) = registry.subsystem(nqn) else { return Draining::default() };
         let admission = subsystem.admission.clone();
         let ended: Vec<_> = subsystem
             .controllers
@@ -71,9 +72,10 @@ impl Target {
             .collect();
         let told = registry.discovery_changed(|host| !admission.admits(host));
         drop(registry);
-        for controller in ended {
+        for controller in &ended {
             controller.close_queues();
         }
         raise(&told, Event::DiscoveryChange);
+        Draining::windows(&ended)
     }
 }

@@ -2,7 +2,7 @@
 
 use nvme::ana;
 
-use super::{ManageError, Target, raise};
+use super::{Draining, ManageError, Target, raise};
 use crate::event::Event;
 use crate::limits::{LISTENERS_MAX, REFERRALS_MAX};
 use crate::listener::{ListenerId, ListenerInfo, Referral};
@@ -46,11 +46,15 @@ impl Target {
     }
 
     /// Gives the namespaces of every subsystem an ANA state for the hosts that are connected through a
-    /// listener, and tells them.
+    /// listener, and tells them. Their direct write windows have ended when what is returned is [done](Draining::wait).
     ///
     /// # Errors
     /// There is no such listener.
-    pub fn set_listener_ana(&self, id: ListenerId, state: ana::State) -> Result<(), ManageError> {
+    pub fn set_listener_ana(
+        &self,
+        id: ListenerId,
+        state: ana::State,
+    ) -> Result<Draining, ManageError> {
         let mut registry = self.lock();
         registry.listeners.get_mut(&id).ok_or(ManageError::NoListener)?.ana = state;
         let controllers = registry.subsystems.values().flat_map(|s| s.controllers.iter());
@@ -60,8 +64,9 @@ impl Target {
             .cloned()
             .collect();
         drop(registry);
+        let ending = Draining::windows(&told);
         raise(&told, Event::AnaChange);
-        Ok(())
+        Ok(ending)
     }
 
     /// Adds a referral to another discovery service; one that is there already stays.

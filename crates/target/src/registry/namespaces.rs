@@ -143,7 +143,8 @@ impl Target {
         Ok(if shrinks { Draining::still(&namespace) } else { Draining::default() })
     }
 
-    /// Protects a namespace from writes, or stops protecting it (NSATTR bit 0).
+    /// Protects a namespace from writes, or stops protecting it (NSATTR bit 0). Its direct write window has ended when what is
+    /// returned is [done](Draining::wait).
     ///
     /// # Errors
     /// There is no such namespace.
@@ -152,12 +153,12 @@ impl Target {
         nqn: &Nqn,
         nsid: u32,
         protected: bool,
-    ) -> Result<(), ManageError> {
+    ) -> Result<Draining, ManageError> {
         let mut registry = self.lock();
-        let namespace = registry.namespace(nqn, nsid)?;
+        let namespace = Arc::clone(registry.namespace(nqn, nsid)?);
         namespace.set_write_protected(protected);
         self.namespaces_changed(registry, nqn, nsid);
-        Ok(())
+        Ok(Draining::window(&namespace))
     }
 
     /// What every change of a namespace ends with: views, epoch, and the notice to hosts. Returns the subsystem's

@@ -10,7 +10,9 @@ use media::drive::Deadline;
 use target::limits::{HOST_CONTROLLERS, QUEUE_ENTRIES_MAX};
 
 use crate::desired::Desired;
-use crate::limits::{CONFIG_BYTES, CONNECTIONS, REBUILD_AFTER, SCRUB_EVERY, WAIT_FOR_DRIVES};
+use crate::limits::{
+    CONFIG_BYTES, CONNECTIONS, REBUILD_AFTER, SCRUB_EVERY, WAIT_FOR_DRIVES, WINDOW_BYTES,
+};
 use crate::space::Thresholds;
 
 mod document;
@@ -53,6 +55,10 @@ pub struct Settings {
     pub deadline: Deadline,
     /// Where metrics are served over TCP, to whoever reaches it.
     pub metrics: Option<SocketAddr>,
+    /// Whether hosts of this machine are granted direct write windows.
+    pub windows: bool,
+    /// Bytes of rings that each pool gives for them at most.
+    pub window_bytes: u64,
 }
 
 /// What hosts may have of a node.
@@ -93,6 +99,8 @@ impl Default for Settings {
             bounds: Bounds::default(),
             deadline: media::drive::DEADLINE,
             metrics: None,
+            windows: true,
+            window_bytes: WINDOW_BYTES,
         }
     }
 }

@@ -29,5 +29,6 @@ pub mod seen;
 pub mod serving;
 pub mod space;
 pub mod state;
+pub mod windows;
 
 pub use error::{Error, Result};

@@ -56,6 +56,19 @@ pub const CONNECTIONS_LEAST: usize = 2 * NEWCOMERS;
 pub const QUEUE_ENTRIES_LEAST: usize = 4096;
 const _: () = assert!(CONNECTIONS_LEAST <= CONNECTIONS);
 const _: () = assert!(QUEUE_ENTRIES_LEAST <= target::limits::QUEUE_ENTRIES_MAX);
+/// Bytes of the rings of direct write windows that a pool gives, unless an operator says otherwise: some dozen windows.
+pub const WINDOW_BYTES: u64 = 256 << 20;
+/// What an operator may set it to: a window with one ring of the least size, and as much memory as logs have.
+pub const WINDOW_BYTES_BOUNDS: std::ops::RangeInclusive<u64> = window::RING_BYTES_MIN..=(64 << 30);
+/// Bytes of each ring of a window where the host leaves them to the node: a thousand writes of 4 KiB before any of them is
+/// taken.
+pub const WINDOW_RING_BYTES: u64 = 4 << 20;
+/// How long the token for a window is good (`docs/anof.md`).
+pub const TOKEN_LIFE: Duration = Duration::from_secs(10);
+/// Programs that are handed out rings at once, and how long each may take: it sends 16 bytes and receives some messages.
+pub const WINDOW_CALLERS: usize = 8;
+/// See [`WINDOW_CALLERS`].
+pub const WINDOW_PATIENCE: Duration = Duration::from_secs(2);
 /// Connections, of them, that have not become a queue yet. One comes in place of another of an address with most then.
 pub const NEWCOMERS: usize = 1024;
 /// And of those, from one address: a host connects its queues one after the other, and hosts behind one address are

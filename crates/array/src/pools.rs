@@ -53,6 +53,7 @@ pub use held::{Group, NewNames, Snapshot};
 pub use look::needs;
 use made_of::Progress;
 pub use made_of::{MadeOf, Member};
+pub(crate) use open::pool_here;
 pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
 pub use reasons::Reason;

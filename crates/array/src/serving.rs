@@ -21,6 +21,7 @@ use crate::lock::Lock;
 use crate::pools::Pools;
 use crate::reservations::Reservations;
 use crate::seen::{Seen, SeenAs};
+use crate::windows::Door;
 
 mod absent;
 mod apply;
@@ -33,7 +34,7 @@ mod lobby;
 pub(crate) mod media;
 pub(crate) mod reactors;
 mod seldom;
-mod signal;
+pub(crate) mod signal;
 mod snapshot;
 mod words;
 
@@ -60,6 +61,8 @@ pub struct Serving {
     media: BTreeMap<Place, Media>,
     /// Media of namespaces that were removed, and are in use still.
     lingering: Vec<Lingering>,
+    /// What hosts had that a change takes from them.
+    ending: Vec<Draining>,
     cuts: Vec<Cut>,
     cuts_made: u64,
     /// Places whose backend is not there and of which nobody knows what they were: asked for, and not listed.
@@ -70,6 +73,8 @@ pub struct Serving {
     reservations: Reservations,
     event_logs: EventLogs,
     listeners: BTreeMap<Address, Listening>,
+    /// Where direct write windows are handed out, if they are.
+    door: Option<Door>,
     pools: Pools,
 }
 
@@ -86,6 +91,10 @@ impl Serving {
         target.set_strict_host_names(settings.strict_host_names);
         target.set_host_controllers(settings.bounds.host_controllers);
         ::media::drive::set_deadline(settings.deadline);
+        let door = Door::open(settings, state_dir, &reactors);
+        if let Some(door) = &door {
+            target.set_windows(door.windows());
+        }
         Ok(Self {
             node,
             target,
@@ -93,6 +102,7 @@ impl Serving {
             reactors,
             media: BTreeMap::new(),
             lingering: Vec::new(),
+            ending: Vec::new(),
             cuts: Vec::new(),
             cuts_made: 0,
             absent: BTreeSet::new(),
@@ -101,6 +111,7 @@ impl Serving {
             reservations: Reservations::open(state_dir)?,
             event_logs: EventLogs::open(state_dir)?,
             listeners: BTreeMap::new(),
+            door,
         })
     }
 
@@ -228,6 +239,7 @@ impl Serving {
             let seconds = Duration::as_secs(&DRAIN);
             tracing::warn!("connections were still open after {seconds} s, and are cut off");
         }
+        self.door = None;
         self.pools.close();
         self.reactors.stop();
     }

@@ -48,6 +48,8 @@ pub struct Node {
     #[serde(default)]
     pub strict_host_names: bool,
     pub socket_group: Option<Spanned<String>>,
+    pub windows: Option<Spanned<String>>,
+    pub window_bytes: Option<Spanned<String>>,
 }
 
 /// `[serving]`

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use api::v1::PollPolicy;
-use api::value::{Address, Advertise, AnaState, Backend, Nqn, Refused};
+use api::value::{Address, Advertise, AnaState, Backend, Nqn, Refused, Size};
 use media::drive::{DEADLINE, Deadline, SPACE_DEADLINES, TRANSFER_DEADLINES};
 use stdx::num::{u64_of, usize64};
 use target::limits::{ADDRESS_CONTROLLERS_MAX, QUEUE_ENTRIES_MAX};
@@ -22,7 +22,7 @@ use crate::cpus;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 use crate::limits::{
     CONNECTIONS, CONNECTIONS_LEAST, DAY, QUEUE_ENTRIES_LEAST, REBUILD_AFTER, REBUILD_SECONDS_MAX,
-    SCRUB_DAYS_MAX, SCRUB_EVERY, WAIT_FOR_DRIVES,
+    SCRUB_DAYS_MAX, SCRUB_EVERY, WAIT_FOR_DRIVES, WINDOW_BYTES, WINDOW_BYTES_BOUNDS,
 };
 use crate::space::Thresholds;
 
@@ -157,7 +157,37 @@ impl Reader<'_> {
             bounds: self.bounds(&document.serving),
             deadline: self.deadline(&document.drives),
             metrics: self.metrics(&document.metrics),
+            windows: self.windows(node),
+            window_bytes: self.window_bytes(node),
         }
+    }
+
+    /// Whether hosts of this machine are granted direct write windows.
+    fn windows(&mut self, node: &Node) -> bool {
+        let Some(text) = &node.windows else { return true };
+        let is_on = match text.get_ref().as_str() {
+            "auto" => Ok(true),
+            "off" => Ok(false),
+            other => {
+                let wrong = format!("\"{other}\" says not whether there are direct write windows");
+                Err(Refused::new(wrong, "write \"auto\" or \"off\""))
+            }
+        };
+        self.checked(text, is_on).unwrap_or(true)
+    }
+
+    /// Bytes of rings that each pool gives for them.
+    fn window_bytes(&mut self, node: &Node) -> u64 {
+        let Some(text) = &node.window_bytes else { return WINDOW_BYTES };
+        let size = text.get_ref().parse::<Size>().and_then(|size| {
+            let fits = WINDOW_BYTES_BOUNDS.contains(&size.bytes());
+            fits.then_some(size.bytes()).ok_or_else(|| {
+                let (least, most) = (WINDOW_BYTES_BOUNDS.start(), WINDOW_BYTES_BOUNDS.end());
+                let right = format!("choose {} to {}", Size::new(*least), Size::new(*most));
+                Refused::new(format!("{size} of rings for direct write windows"), right)
+            })
+        });
+        self.checked(text, size).unwrap_or(WINDOW_BYTES)
     }
 
     /// A number within what is sane.

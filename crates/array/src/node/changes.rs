@@ -156,10 +156,10 @@ impl Node {
     pub(super) fn finish_change(&self) {
         let left = self.owner.ask_unseen(|owned| {
             let renames = std::mem::take(&mut owned.renames);
-            let serving = owned.serving()?;
-            Ok((serving.lingering(), serving.cuts(), renames))
+            let serving = owned.serving_mut()?;
+            Ok((serving.lingering(), serving.cuts(), renames, serving.take_ending()))
         });
-        let Ok((late, cuts, renames)) = left else { return };
+        let Ok((late, cuts, renames, ending)) = left else { return };
         renames.into_iter().for_each(|words| self.events.record(Severity::Info, words));
         let begun = reactor::now_exact();
         let left = || {
@@ -175,6 +175,10 @@ impl Node {
                 );
                 self.events.record(Severity::Error, words);
             }
+        }
+        if !ending.iter().all(|ending| ending.wait(left())) {
+            let words = "direct write windows of hosts that the change takes them from have not ended in time";
+            self.events.record(Severity::Error, words);
         }
         cuts.iter().for_each(|cut| self.cut(cut, left()));
         // Nothing to let go of, when the node has stopped.

@@ -88,6 +88,16 @@ async fn hold(pool: Pool) -> engine::Result<Opened> {
     Ok(Opened { name, id, volumes, log_lost, log_rebuilt, term })
 }
 
+/// The pool of this reactor that has a volume, by the volume's identity.
+pub fn pool_here(volume: [u8; 16]) -> Option<(Uuid, Pool)> {
+    let is_it = |pool: &Pool, name: &String| pool.volume(name).is_ok_and(|of| of.id() == volume);
+    let has_it = |pool: &Pool| pool.volumes().iter().any(|name| is_it(pool, name));
+    HELD.with_borrow(|held| {
+        let found = held.iter().find(|(_, pool)| has_it(pool));
+        found.map(|(id, pool)| (*id, pool.clone()))
+    })
+}
+
 fn name_of(text: &str) -> Result<Name> {
     text.parse().map_err(Error::from)
 }

@@ -73,6 +73,11 @@ impl Serving {
         self.lingering.iter().map(each).collect()
     }
 
+    /// What has to end of what hosts had by what was changed, their direct write windows: to be waited for with nothing held.
+    pub fn take_ending(&mut self) -> Vec<Draining> {
+        std::mem::take(&mut self.ending)
+    }
+
     /// Refuses to serve anew what has late commands of a namespace that is removed.
     fn check_unused(&self, def: &NamespaceDef) -> Result<()> {
         let late = self.lingering.iter().find(|late| late.is_kept_in(def));
@@ -193,13 +198,17 @@ impl Serving {
                 Ok(())
             }
             Step::AllowAny { nqn, allow } => {
-                self.target.set_allow_any(&wire(nqn)?, *allow).map_err(refused)
+                let ending = self.target.set_allow_any(&wire(nqn)?, *allow).map_err(refused)?;
+                self.ending.push(ending);
+                Ok(())
             }
             Step::AllowHost { nqn, host } => {
                 self.target.allow_host(&wire(nqn)?, &wire(host)?).map_err(refused)
             }
             Step::DenyHost { nqn, host } => {
-                self.target.deny_host(&wire(nqn)?, &wire(host)?).map_err(refused)
+                let ending = self.target.deny_host(&wire(nqn)?, &wire(host)?).map_err(refused)?;
+                self.ending.push(ending);
+                Ok(())
             }
             Step::AddNamespace { nqn, nsid, def } => self.add_namespace(nqn, *nsid, def, batch),
             Step::RemoveNamespace { nqn, nsid, def } => {
@@ -373,13 +382,14 @@ impl Serving {
         Ok(())
     }
 
-    fn set_ana(&self, address: Address, to: AnaState) -> Result<()> {
+    fn set_ana(&mut self, address: Address, to: AnaState) -> Result<()> {
         if self.unbound.contains(&address) {
             return Ok(());
         }
         let id = self.listeners.get(&address).and_then(Listening::id);
         let id = id.ok_or_else(|| unprepared("listener"))?;
-        self.target.set_listener_ana(id, ana(to)).map_err(refused)
+        self.ending.push(self.target.set_listener_ana(id, ana(to)).map_err(refused)?);
+        Ok(())
     }
 }
 

@@ -125,6 +125,11 @@ impl Reactors {
         &self.members[index % self.members.len()].handle
     }
 
+    /// All of them.
+    pub fn handles(&self) -> impl Iterator<Item = &Handle> {
+        self.members.iter().map(|member| &member.handle)
+    }
+
     /// A seat on the reactor with the fewest connections; `None` when the node is full, or each of them.
     fn seat(self: &Arc<Self>) -> Option<Seat> {
         let mut load = self.load();

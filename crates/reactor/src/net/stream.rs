@@ -8,7 +8,8 @@ use crate::ring::ready;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -135,6 +136,17 @@ impl TcpStream {
     /// As connect(2).
     pub async fn connect(addr: SocketAddr) -> io::Result<Self> {
         Self::connect_from(None, addr).await
+    }
+
+    /// Connects to a Unix socket that keeps the borders of messages (`SOCK_SEQPACKET`): each is received by one call, and
+    /// cut where there is no room for it.
+    ///
+    /// # Errors
+    /// As connect(2).
+    pub fn connect_packets(path: &Path) -> io::Result<Self> {
+        let fd = sys::unix_packets()?;
+        sys::connect_path(&fd, path)?;
+        Ok(Self(Kind::Kernel(Kernel::new(Rc::new(fd)))))
     }
 
     /// Connects to `addr` from a given local address.
@@ -333,6 +345,28 @@ impl TcpStream {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Sends a message of a Unix socket that keeps their borders, and copies of descriptors along with it: one to 16.
+    ///
+    /// # Errors
+    /// As sendmsg(2).
+    pub async fn send_packet(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let kernel = self.kernel()?;
+        loop {
+            match sys::send_fds(&kernel.fd, message, fds, sys::Wait::No) {
+                Err(e) if would_block(&e) => self.writable().await?,
+                sent => return sent.map(drop),
+            }
+        }
+    }
+
+    /// The user that the other end of a Unix socket acted as when it connected.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn peer_user(&self) -> io::Result<u32> {
+        sys::peer_user(&self.kernel()?.fd)
     }
 
     /// Receives until `buf` is full.

@@ -243,6 +243,29 @@ pub(super) fn accept_waiting(fd: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(new) })
 }
 
+/// A socket in the file system that keeps the borders of messages.
+pub(super) fn unix_packets() -> io::Result<OwnedFd> {
+    require_real()?;
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the call takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    done(fd)?;
+    // SAFETY: the descriptor is new and ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The user that the other end of a Unix socket acted as when it connected.
+pub(super) fn peer_user(fd: &OwnedFd) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = u32_of(size_of::<libc::ucred>());
+    // SAFETY: `peer` has room for the `len` bytes announced, and both live through the call.
+    done(unsafe {
+        let place = (&raw mut peer).cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut len)
+    })?;
+    Ok(peer.uid)
+}
+
 pub(super) fn set_int(fd: &OwnedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let len = u32_of(size_of::<i32>());
     // SAFETY: `value` is an int and lives through the call.
@@ -269,6 +292,7 @@ pub(super) fn get_int(fd: &OwnedFd, level: i32, option: i32) -> io::Result<i32> 
 }
 
 const FAMILY_V4: libc::sa_family_t = low16(libc::AF_INET.cast_unsigned() as u64);
+const FAMILY_UNIX: libc::sa_family_t = low16(libc::AF_UNIX.cast_unsigned() as u64);
 const FAMILY_V6: libc::sa_family_t = low16(libc::AF_INET6.cast_unsigned() as u64);
 
 /// A socket address in the kernel's form.

@@ -2,6 +2,7 @@
 
 use super::sys;
 use crate::driver::require_real;
+use crate::limits::PACKETS_BACKLOG;
 use crate::ring::ready;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,6 +37,27 @@ impl UnixListener {
         Ok(Self { fd: Rc::new(listener.into()), path: path.to_owned() })
     }
 
+    /// As [`bind`](Self::bind), for connections that keep the borders of messages (`SOCK_SEQPACKET`), of its owner alone.
+    ///
+    /// # Errors
+    /// As bind(2), and `InvalidInput` for a path that is too long for a socket.
+    pub fn bind_packets(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::PermissionsExt;
+        let fd = sys::unix_packets()?;
+        match sys::bind_path(&fd, path) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && has_no_packets(path) => {
+                std::fs::remove_file(path)?;
+                sys::bind_path(&fd, path)?;
+            }
+            other => other?,
+        }
+        let listener = Self { fd: Rc::new(fd), path: path.to_owned() };
+        // Before anybody can connect.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        sys::listen(&listener.fd, PACKETS_BACKLOG)?;
+        Ok(listener)
+    }
+
     /// The next connection.
     ///
     /// # Errors
@@ -58,6 +80,14 @@ fn is_abandoned(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|at| at.file_type().is_socket());
     let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
     is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refused)
+}
+
+/// Likewise, one that keeps the borders of messages.
+fn has_no_packets(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|at| at.file_type().is_socket());
+    let connected = sys::unix_packets().and_then(|fd| sys::connect_path(&fd, path));
+    is_socket && connected.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 impl Drop for UnixListener {

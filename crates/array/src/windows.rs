@@ -1,0 +1,249 @@
+//! Direct write windows (`docs/anof.md`): granted of the volumes of open pools, and handed out through a socket of this
+//! machine to whoever shows the token that a host was told.
+
+mod books;
+mod offers;
+mod socket;
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use engine::{GrantedWindow, Pool};
+use reactor::{Handle, Nanos};
+use target::windows::{Ending, Granted, Granting, NotEnded, Refused};
+use uuid::Uuid;
+use window::Grant;
+use window::grant::PATH_BYTES_MAX;
+
+use crate::config::Settings;
+use crate::limits::{TOKEN_LIFE, WINDOW_RING_BYTES};
+use crate::pools::pool_here;
+use crate::serving::reactors::Reactors;
+use books::Books;
+use offers::Offers;
+use socket::Socket;
+
+/// How long a pool that is being closed, and ends its windows by that, is waited for; and how often it is looked.
+const CLOSING: Duration = Duration::from_secs(5);
+const CLOSING_LOOK: Duration = Duration::from_millis(20);
+
+/// What grants windows of a node's volumes.
+#[derive(Debug)]
+pub struct Windows {
+    itself: Weak<Self>,
+    reactors: Arc<Reactors>,
+    /// Where the rings are handed out.
+    path: String,
+    books: Mutex<Books>,
+    offers: Arc<Offers>,
+}
+
+/// The way to the rings: windows are handed out while it is there.
+#[derive(Debug)]
+pub struct Door {
+    windows: Arc<Windows>,
+    _socket: Socket,
+}
+
+impl Door {
+    /// Opens it in the state directory, unless windows are not to be granted, or the place is none for a socket.
+    pub fn open(settings: &Settings, state_dir: &Path, reactors: &Arc<Reactors>) -> Option<Self> {
+        if !settings.windows {
+            return None;
+        }
+        let path = socket_path(state_dir);
+        let Some(name) = path.to_str().filter(|name| name.len() <= PATH_BYTES_MAX) else {
+            tracing::warn!(
+                "no direct write windows are granted: {} is no path for a socket: it is not of {PATH_BYTES_MAX} bytes or \
+                 less in UTF-8",
+                path.display()
+            );
+            return None;
+        };
+        let offers = Arc::<Offers>::default();
+        let socket = Socket::serve(reactors.acceptor(0), &path, &offers).inspect_err(|error| {
+            tracing::warn!("no direct write windows are granted: {}: {error}", path.display());
+        });
+        let windows = Arc::new_cyclic(|itself| Windows {
+            itself: Weak::clone(itself),
+            reactors: Arc::clone(reactors),
+            path: name.to_owned(),
+            books: Mutex::new(Books::new(settings.window_bytes)),
+            offers,
+        });
+        Some(Self { windows, _socket: socket.ok()? })
+    }
+
+    /// What grants.
+    pub fn windows(&self) -> Arc<Windows> {
+        Arc::clone(&self.windows)
+    }
+}
+
+/// The socket of the node with this state directory where rings are handed out.
+#[must_use]
+pub fn socket_path(state_dir: &Path) -> PathBuf {
+    state_dir.join("windows.sock")
+}
+
+impl target::windows::Windows for Windows {
+    fn grant(&self, volume: [u8; 16], ring_bytes: Option<u64>, granting: Granting) {
+        let Some(windows) = self.itself.upgrade() else { return };
+        // A reactor that has stopped drops the closure, which says that there is no window.
+        let _ = self.reactors.acceptor(0).spawn(move || async move {
+            let granted = windows.granted(volume, ring_bytes.unwrap_or(WINDOW_RING_BYTES)).await;
+            granting.done(granted);
+        });
+    }
+
+    fn end(&self, volume: [u8; 16], number: u32, ending: Ending) {
+        let Some(windows) = self.itself.upgrade() else { return };
+        let _ = self.reactors.acceptor(0).spawn(move || async move {
+            let ended = windows.ended(volume, number).await;
+            ending.done(ended);
+        });
+    }
+
+    fn may_stand(&self, volume: [u8; 16], number: u32) -> bool {
+        self.books().may_stand(volume, number)
+    }
+}
+
+impl Windows {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many windows of a pool stand.
+    pub fn standing(&self, pool: Uuid) -> usize {
+        self.books().standing(pool)
+    }
+
+    /// Has the pool of a volume, on its reactor, do something; `None` when no open pool has the volume.
+    async fn of_pool<T, F>(
+        &self,
+        volume: [u8; 16],
+        work: impl FnOnce(Uuid, Pool) -> F + Clone + Send + 'static,
+    ) -> Option<T>
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        for handle in self.reactors.handles() {
+            let handle: &Handle = handle;
+            let work = work.clone();
+            let done = handle.call(move || async move {
+                let (id, pool) = pool_here(volume)?;
+                Some(work(id, pool).await)
+            });
+            if let Ok(Some(done)) = done.await {
+                return Some(done);
+            }
+        }
+        None
+    }
+
+    async fn granted(&self, volume: [u8; 16], ring_bytes: u64) -> Granted {
+        let Some(windows) = self.itself.upgrade() else { return Err(Refused::Failed) };
+        let granted = self.of_pool(volume, move |id, pool| async move {
+            let shards = pool.status().await.map_err(|error| refused(&error))?.shards;
+            let bytes = u64::from(shards) * ring_bytes;
+            if !windows.books().reserve(id, volume, bytes) {
+                return Err(Refused::Busy);
+            }
+            let granted = pool.grant_window(volume, ring_bytes).await;
+            let told = granted.as_ref().ok().map(|granted| (granted.number, state_of(granted)));
+            windows.books().settle(volume, told);
+            granted.map_err(|error| refused(&error))
+        });
+        // One whose pool is not open may be had when it is.
+        let granted = granted.await.unwrap_or(Err(Refused::Busy))?;
+        Ok(self.offer(volume, granted))
+    }
+
+    /// Has the rings be handed out to whoever shows the token.
+    fn offer(&self, volume: [u8; 16], granted: GrantedWindow) -> Grant {
+        let rings = granted.rings.len();
+        let token = self.offers.offer(
+            later(reactor::now_exact(), TOKEN_LIFE),
+            (volume, granted.number),
+            granted.rings,
+        );
+        let offers = Arc::clone(&self.offers);
+        // What nobody asks for is kept no longer than it is good.
+        let _ = self.reactors.acceptor(0).spawn(move || async move {
+            reactor::sleep(TOKEN_LIFE).await;
+            offers.expire(reactor::now_exact());
+        });
+        Grant {
+            number: granted.number,
+            epoch: granted.epoch,
+            ring_bytes: granted.ring_bytes,
+            rings,
+            volume_bytes: granted.volume_bytes,
+            block_bytes: granted.block_bytes,
+            chunk_bytes: granted.chunk_bytes,
+            placement: granted.placement,
+            token,
+            path: self.path.clone(),
+        }
+    }
+
+    async fn ended(&self, volume: [u8; 16], number: u32) -> Result<(), NotEnded> {
+        self.offers.withdraw(volume, number);
+        let deadline = later(reactor::now_exact(), CLOSING);
+        loop {
+            let end =
+                move |_, pool: Pool| async move { pool.end_window(volume, Some(number)).await };
+            match self.of_pool(volume, end).await {
+                Some(Ok(())) => break,
+                Some(Err(error)) if is_gone(&error) => {}
+                Some(Err(error)) => {
+                    tracing::error!("a direct write window cannot be ended: {error}");
+                    return Err(NotEnded);
+                }
+                None => {}
+            }
+            // Its pool is closed, or being closed: that ends it.
+            if !self.books().stands(volume, number) {
+                break;
+            }
+            if reactor::now_exact() >= deadline {
+                return Err(NotEnded);
+            }
+            reactor::sleep(CLOSING_LOOK).await;
+        }
+        self.books().forget(volume, number);
+        Ok(())
+    }
+}
+
+fn later(now: Nanos, by: Duration) -> Nanos {
+    now.saturating_add(Nanos::try_from(by.as_nanos()).unwrap_or(Nanos::MAX))
+}
+
+const fn is_gone(error: &engine::Error) -> bool {
+    matches!(error.kind, engine::Kind::NotFound | engine::Kind::Gone)
+}
+
+/// The state page by which it is seen whether a window stands: all of its rings' say the same.
+fn state_of(granted: &GrantedWindow) -> Option<std::fs::File> {
+    let state = &granted.rings.first()?.copies.first()?.state;
+    state.as_fd().try_clone_to_owned().ok().map(Into::into)
+}
+
+fn refused(error: &engine::Error) -> Refused {
+    match error.kind {
+        engine::Kind::Unsupported => Refused::Never,
+        engine::Kind::Invalid => Refused::RingBytes,
+        engine::Kind::Busy | engine::Kind::Full | engine::Kind::NotFound | engine::Kind::Gone => {
+            Refused::Busy
+        }
+        _ => {
+            tracing::error!("a direct write window cannot be granted: {error}");
+            Refused::Failed
+        }
+    }
+}

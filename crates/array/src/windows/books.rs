@@ -1,0 +1,162 @@
+//! What pools have given of their logs' memory for rings, and which windows stand.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use uuid::Uuid;
+use window::Phase;
+use window::page::PHASE_AT;
+
+/// A window, or one that is being granted.
+#[derive(Debug)]
+struct Entry {
+    pool: Uuid,
+    /// Of all of its rings.
+    bytes: u64,
+    /// `None` while it is being granted.
+    granted: Option<Window>,
+}
+
+#[derive(Debug)]
+struct Window {
+    number: u32,
+    /// What says whether it stands.
+    state: Option<File>,
+}
+
+impl Window {
+    /// What its state page says; `None` when it cannot be read.
+    fn phase(&self) -> Option<Phase> {
+        let mut word = [0; 8];
+        self.state.as_ref()?.read_exact_at(&mut word, PHASE_AT).ok()?;
+        Some(Phase::of(u64::from_le_bytes(word)))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.phase() == Some(Phase::Ended)
+    }
+}
+
+/// The windows of all pools, by volume.
+#[derive(Debug)]
+pub struct Books {
+    /// Bytes of rings that a pool gives at most.
+    most: u64,
+    entries: BTreeMap<[u8; 16], Entry>,
+}
+
+impl Books {
+    pub const fn new(most: u64) -> Self {
+        Self { most, entries: BTreeMap::new() }
+    }
+
+    /// Forgets windows that their pools have ended.
+    fn tidy(&mut self) {
+        self.entries.retain(|_, entry| !entry.granted.as_ref().is_some_and(Window::has_ended));
+    }
+
+    /// Sets bytes of a pool aside for another window of a volume, in place of the one there is; whether there is room.
+    pub fn reserve(&mut self, pool: Uuid, volume: [u8; 16], bytes: u64) -> bool {
+        self.tidy();
+        let of_others =
+            self.entries.iter().filter(|(of, entry)| **of != volume && entry.pool == pool);
+        let taken: u64 = of_others.map(|(_, entry)| entry.bytes).sum();
+        if taken.saturating_add(bytes) > self.most {
+            return false;
+        }
+        let before = self.entries.remove(&volume).and_then(|entry| entry.granted);
+        self.entries.insert(volume, Entry { pool, bytes, granted: before });
+        true
+    }
+
+    /// Notes the number and the state page of a window that room was set aside for, or that it was not granted after all.
+    pub fn settle(&mut self, volume: [u8; 16], granted: Option<(u32, Option<File>)>) {
+        match (granted, self.entries.get_mut(&volume)) {
+            (Some((number, state)), Some(entry)) => entry.granted = Some(Window { number, state }),
+            // The one before was ended for it, or stands: its state page says.
+            (None, Some(Entry { granted: Some(before), .. })) if !before.has_ended() => {}
+            (None, _) => drop(self.entries.remove(&volume)),
+            (Some(_), None) => {}
+        }
+    }
+
+    fn window(&self, volume: [u8; 16], number: u32) -> Option<&Window> {
+        self.entries.get(&volume)?.granted.as_ref().filter(|window| window.number == number)
+    }
+
+    /// Whether a window may stand, as far as anybody can tell.
+    pub fn may_stand(&self, volume: [u8; 16], number: u32) -> bool {
+        self.window(volume, number).is_some_and(|window| !window.has_ended())
+    }
+
+    /// Whether it stands for sure, or is ending.
+    pub fn stands(&self, volume: [u8; 16], number: u32) -> bool {
+        let phase = self.window(volume, number).and_then(Window::phase);
+        phase.is_some_and(|phase| phase != Phase::Ended)
+    }
+
+    /// A window has ended.
+    pub fn forget(&mut self, volume: [u8; 16], number: u32) {
+        if self.window(volume, number).is_some() {
+            self.entries.remove(&volume);
+        }
+    }
+
+    /// How many windows of a pool stand.
+    pub fn standing(&mut self, pool: Uuid) -> usize {
+        self.tidy();
+        let of_pool = self.entries.values().filter(|entry| entry.pool == pool);
+        of_pool.filter(|entry| entry.granted.is_some()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOL: Uuid = Uuid::from_u128(1);
+    const OTHER: Uuid = Uuid::from_u128(2);
+
+    fn page(phase: Phase) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&phase.word().to_le_bytes(), PHASE_AT).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_pool_gives_no_more_than_it_may_and_each_volume_has_one() {
+        let mut books = Books::new(100);
+        assert!(books.reserve(POOL, [1; 16], 60));
+        assert!(!books.reserve(POOL, [2; 16], 50), "while it is being granted");
+        books.settle([1; 16], Some((7, Some(page(Phase::Stands)))));
+        assert!(!books.reserve(POOL, [2; 16], 50));
+        assert!(books.reserve(OTHER, [3; 16], 100), "another pool's");
+        assert!(books.reserve(POOL, [1; 16], 100), "in its place");
+        books.settle([1; 16], Some((8, Some(page(Phase::Stands)))));
+        assert!(books.may_stand([1; 16], 8) && !books.may_stand([1; 16], 7));
+        assert_eq!((books.standing(POOL), books.standing(OTHER)), (1, 0));
+        books.forget([1; 16], 7);
+        assert_eq!(books.standing(POOL), 1, "of another number");
+        books.forget([1; 16], 8);
+        assert!(books.reserve(POOL, [2; 16], 100));
+        books.settle([2; 16], None);
+        assert!(books.reserve(POOL, [4; 16], 100), "it was not granted");
+    }
+
+    #[test]
+    fn a_window_that_its_pool_has_ended_takes_no_room() {
+        let mut books = Books::new(100);
+        assert!(books.reserve(POOL, [1; 16], 100));
+        let state = page(Phase::Ending);
+        books.settle([1; 16], Some((7, Some(state.try_clone().unwrap()))));
+        assert!(books.may_stand([1; 16], 7) && books.stands([1; 16], 7), "not yet");
+        assert!(!books.reserve(POOL, [2; 16], 1));
+        state.write_all_at(&Phase::Ended.word().to_le_bytes(), PHASE_AT).unwrap();
+        assert!(!books.may_stand([1; 16], 7) && !books.stands([1; 16], 7));
+        assert!(books.reserve(POOL, [2; 16], 100));
+        // One whose page cannot be read may stand, for all that is known.
+        books.settle([2; 16], Some((9, None)));
+        assert!(books.may_stand([2; 16], 9) && !books.stands([2; 16], 9));
+    }
+}

@@ -116,7 +116,9 @@ impl Rig {
             Outcome::Complete { .. }
             | Outcome::AsyncEvent
             | Outcome::Abort { .. }
-            | Outcome::KeepReservations { .. } => {}
+            | Outcome::KeepReservations { .. }
+            | Outcome::GrantWindow(_)
+            | Outcome::EndWindow(_) => {}
         }
     }
 

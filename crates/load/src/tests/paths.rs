@@ -51,7 +51,7 @@ impl Ways {
 
     fn set(&self, states: [AnaState; 2]) {
         for (way, state) in states.into_iter().enumerate() {
-            self.served.set_listener_ana(self.listener(way), state).unwrap();
+            drop(self.served.set_listener_ana(self.listener(way), state).unwrap());
         }
     }
 

@@ -36,6 +36,8 @@ impl Controller {
         }
         prepare(sqe, u32_of(GRANT_BYTES), out)?;
         self.may_have_window(asked.nsid)?;
+        // What it is comes later.
+        out.clear();
         Ok(Outcome::GrantWindow(asked))
     }
 

@@ -89,7 +89,7 @@ fn a_host_sees_only_what_admits_it() {
     let (stranger, friend) = (discover(&rig, HOST), discover(&rig, OTHER_HOST));
     assert_eq!(rows(stranger.controller()).len(), 2);
     assert_eq!(rows(friend.controller()).len(), 3);
-    rig.target.deny_host(&private, &nqn(OTHER_HOST)).unwrap();
+    drop(rig.target.deny_host(&private, &nqn(OTHER_HOST)).unwrap());
     assert_eq!(rows(friend.controller()).len(), 2);
 }
 

@@ -135,7 +135,7 @@ fn a_host_without_a_name_is_admitted_where_any_host_is() {
     assert_eq!(rig.connect(&attempt).unwrap_err(), invalid(512, true));
     rig.target.set_strict_host_names(false);
     // By name: also a list that has the name of those without one admits none of them.
-    rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap();
+    drop(rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap());
     rig.target.allow_host(&nqn(SUBSYSTEM), &nqn(HOST)).unwrap();
     rig.target.allow_host(&nqn(SUBSYSTEM), &nqn(UNNAMED)).unwrap();
     assert_eq!(rig.connect(&attempt).unwrap_err(), invalid(512, true));
@@ -162,7 +162,7 @@ fn a_host_may_ask_again_for_what_may_come_back() {
 #[test]
 fn a_refused_connect_is_told_with_its_reason_and_counted() {
     let rig = Rig::new();
-    rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap();
+    drop(rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap());
     let count = |name: &str| {
         rig.target.refusal_counts().find(|(reason, _)| *reason == name).map(|(_, count)| count)
     };
@@ -243,7 +243,7 @@ fn an_unlisted_host_is_refused_on_both_kinds_of_queue() {
     let rig = Rig::new();
     let admin = rig.enabled();
     let told = watch(&admin);
-    rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap();
+    drop(rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap());
     assert!(told.is_ending(), "its controller ends");
     let refusal = refused(Status::CONNECT_INVALID_HOST);
     assert_eq!(rig.connect(&rig.attempt(SUBSYSTEM, HOST)).unwrap_err(), refusal);

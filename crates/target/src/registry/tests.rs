@@ -75,7 +75,7 @@ fn hosts_notice_namespaces_that_come_change_and_go() {
     drop(rig.target.remove_namespace(&subsystem, 2).unwrap());
     assert_eq!(event(controller), NAMESPACE_EVENT);
     assert!(controller.view().get(2).is_none());
-    rig.target.set_write_protected(&subsystem, 1, true).unwrap();
+    drop(rig.target.set_write_protected(&subsystem, 1, true).unwrap());
     assert!(controller.view().get(1).unwrap().write_protected());
     assert_eq!(changed(controller, false), [1, 2]);
 }
@@ -172,7 +172,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let none = ManageError::NoNamespace(subsystem.clone(), 9);
     assert_eq!(target.remove_namespace(&subsystem, 9).err(), Some(none));
     let stranger = ManageError::NoHost(subsystem.clone(), nqn(HOST));
-    assert_eq!(target.deny_host(&subsystem, &nqn(HOST)), Err(stranger));
+    assert_eq!(target.deny_host(&subsystem, &nqn(HOST)).err(), Some(stranger));
     assert_eq!(target.snapshot().generation, before);
 }
 

@@ -4,6 +4,10 @@
 
 mod association;
 mod shared;
+#[cfg(test)]
+pub(crate) mod stub;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

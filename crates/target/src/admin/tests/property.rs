@@ -84,6 +84,8 @@ proptest! {
                 Outcome::Complete { .. }
                 | Outcome::Abort { .. }
                 | Outcome::KeepReservations { .. }
+                | Outcome::GrantWindow(_)
+                | Outcome::EndWindow(_)
                 | Outcome::Disconnect => {
                     prop_assert!(out.is_empty());
                 }

@@ -4,6 +4,7 @@ mod disconnect;
 mod hoarding;
 mod removal;
 mod scripted;
+mod windows;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

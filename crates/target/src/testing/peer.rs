@@ -196,13 +196,15 @@ pub const PLAIN: Config = Config { hpda: 0, maxr2t: 1, hdgst: false, ddgst: fals
 pub struct Guest {
     pub subsystem: &'static str,
     pub host: &'static str,
+    /// Host Identifier.
+    pub id: [u8; 16],
     /// Keep Alive Timeout in ms.
     pub kato: u32,
 }
 
 impl Default for Guest {
     fn default() -> Self {
-        Self { subsystem: SUBSYSTEM, host: HOST, kato: 0 }
+        Self { subsystem: SUBSYSTEM, host: HOST, id: HOST_ID, kato: 0 }
     }
 }
 
@@ -217,7 +219,7 @@ impl Guest {
             attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
             kato: if qid == 0 { self.kato } else { 0 },
         };
-        let data = ConnectData::new(HOST_ID, cntlid, &nqn(self.subsystem), &nqn(self.host));
+        let data = ConnectData::new(self.id, cntlid, &nqn(self.subsystem), &nqn(self.host));
         let mut sqe = connect.to_sqe(0);
         sqe.dptr = Sgl::in_capsule(0, 1024);
         peer.command(&sqe, data.as_bytes()).await;

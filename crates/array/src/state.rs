@@ -9,6 +9,7 @@
 //! | `jobs.json` | work that takes long: what is under way, and the latest that is over |
 //! | `lock` | held by the running daemon; its process id |
 //! | `api.sock` | the management socket, while a daemon runs |
+//! | `windows.sock` | where direct write windows are handed out, while a daemon runs |
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};

@@ -4,6 +4,8 @@
 mod books;
 mod offers;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};

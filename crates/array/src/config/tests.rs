@@ -9,6 +9,8 @@ poll = "interrupt"
 spin-us = 50
 pool-low-percent = 70
 strict-host-names = true
+windows = "off"
+window-bytes = "64MiB"
 
 [serving]
 connections = 4096
@@ -52,6 +54,11 @@ fn a_good_file_means_what_it_says() {
     let config = parse(Path::new("good.toml"), GOOD).unwrap();
     assert_eq!(config.settings.cpus, [0]);
     assert!(config.settings.strict_host_names && !Settings::default().strict_host_names);
+    assert!(!config.settings.windows && Settings::default().windows);
+    assert_eq!(
+        (config.settings.window_bytes, Settings::default().window_bytes),
+        (64 << 20, 256 << 20)
+    );
     assert_eq!(config.settings.poll, PollPolicy::Interrupt);
     assert_eq!((config.settings.space.low, config.settings.space.critical), (70, 95));
     assert_eq!(config.settings.spin, Some(Duration::from_micros(50)));
@@ -114,6 +121,18 @@ fn the_management_socket_is_for_a_group_that_exists() {
         assert!(said.contains("f.toml:2:16: the group `") && said.contains("getent"), "{said}");
     }
     assert_eq!(parse(Path::new("f.toml"), "").unwrap().settings.socket_group, None);
+}
+
+#[test]
+fn direct_write_windows_are_had_or_not_and_their_rings_have_bounds() {
+    let said = |line: &str| refused(&format!("[node]\n{line}\n"));
+    assert!(said("windows = \"on\"").contains("write \"auto\" or \"off\""));
+    let bytes = said("window-bytes = \"128KiB\"");
+    assert!(bytes.contains("f.toml:2:16: 128KiB of rings"), "{bytes}");
+    assert!(bytes.contains("choose 256KiB to 64GiB"), "{bytes}");
+    assert!(said("window-bytes = \"much\"").contains("f.toml:2:16: "));
+    let auto = parse(Path::new("f.toml"), "[node]\nwindows = \"auto\"\n").unwrap();
+    assert!(auto.settings.windows);
 }
 
 #[test]

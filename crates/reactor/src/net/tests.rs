@@ -351,3 +351,46 @@ fn a_connection_without_a_slot_to_wait_in_goes_on() {
     })
     .unwrap();
 }
+
+#[test]
+fn packets_keep_their_borders_and_bring_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let there = path.clone();
+    run(Config::default(), async move {
+        let listener = UnixListener::bind_packets(&there).unwrap();
+        assert!(UnixListener::bind_packets(&there).is_err(), "somebody listens");
+        // Who looked whether.
+        drop(listener.accept_fd().await.unwrap());
+        let here = TcpStream::connect_packets(&there).unwrap();
+        let other = TcpStream::from_fd(listener.accept_fd().await.unwrap()).unwrap();
+        assert_eq!(other.peer_user().unwrap(), crate::user());
+        here.send_all(b"one").await.unwrap();
+        here.send_all(b"other").await.unwrap();
+        let mut bytes = [0; 16];
+        assert_eq!(other.recv(&mut bytes).await.unwrap(), 3);
+        assert_eq!(other.recv(&mut bytes).await.unwrap(), 5);
+        let bells: Vec<_> = (0..5).map(|_| crate::sys::eventfd().unwrap()).collect();
+        let sent: Vec<_> = bells.iter().map(AsFd::as_fd).collect();
+        other.send_packet(b"five", &sent).await.unwrap();
+        let mut received = Vec::new();
+        assert_eq!(here.recv_fds(&mut bytes, &mut received).await.unwrap(), 4);
+        assert_eq!(received.len(), 5);
+        for (bell, copy) in bells.iter().zip(&received) {
+            crate::sys::write_count(copy).unwrap();
+            crate::sys::read_count(bell).unwrap();
+        }
+        for none in [&[][..], &[bells[0].as_fd(); 17]] {
+            let refused = other.send_packet(b"none", none).await.unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        }
+        drop(other);
+        assert_eq!(here.recv(&mut bytes).await.unwrap(), 0, "the end");
+    })
+    .unwrap();
+    assert!(!path.exists());
+    let long = dir.path().join("x".repeat(108));
+    let refused =
+        run(Config::default(), async move { UnixListener::bind_packets(&long).map(drop) });
+    assert_eq!(refused.unwrap().unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}

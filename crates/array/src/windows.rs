@@ -4,8 +4,6 @@
 mod books;
 mod offers;
 mod socket;
-#[cfg(test)]
-mod tests;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -249,3 +247,6 @@ fn refused(error: &engine::Error) -> Refused {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

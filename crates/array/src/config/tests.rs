@@ -128,8 +128,8 @@ fn direct_write_windows_are_had_or_not_and_their_rings_have_bounds() {
     let said = |line: &str| refused(&format!("[node]\n{line}\n"));
     assert!(said("windows = \"on\"").contains("write \"auto\" or \"off\""));
     let bytes = said("window-bytes = \"128KiB\"");
-    assert!(bytes.contains("f.toml:2:16: 128KiB of rings"), "{bytes}");
-    assert!(bytes.contains("choose 256KiB to 64GiB"), "{bytes}");
+    assert!(bytes.contains("f.toml:2:16: 128 KiB of rings"), "{bytes}");
+    assert!(bytes.contains("choose 256 KiB to 64 GiB"), "{bytes}");
     assert!(said("window-bytes = \"much\"").contains("f.toml:2:16: "));
     let auto = parse(Path::new("f.toml"), "[node]\nwindows = \"auto\"\n").unwrap();
     assert!(auto.settings.windows);

@@ -149,14 +149,15 @@ impl Shared {
             self.change(|_| ());
         }
         let held = turn?;
-        // A turn is nobody else's from here on; nothing waits before it is given on or up.
+        // A turn is nobody else's from here on; nothing waits before it is given on or up. Noted before it is checked: who
+        // changes what is checked looks for that afterwards.
+        asker.who.association.asks();
         let is_anothers = held.is_some_and(|held| !held.is_of(&asker.who) && held.may_stand());
         let checked = if is_anothers { Err(Refused::Busy.into()) } else { check() };
         if let Err(refused) = checked {
             self.change(|state| state.under_way = None);
             return Err(refused);
         }
-        asker.who.association.asks();
         let answer = Arc::<Watch<Option<Granted>>>::default();
         let (windows, volume) = (Arc::clone(&asker.windows), asker.volume);
         let ring_bytes = asker.ring_bytes;

@@ -22,7 +22,7 @@ use crate::limits::{TOKEN_LIFE, WINDOW_RING_BYTES};
 use crate::pools::pool_here;
 use crate::serving::reactors::Reactors;
 use books::Books;
-use offers::Offers;
+use offers::{Offers, Ring, drawn};
 use socket::Socket;
 
 /// How long a pool that is being closed, and ends its windows by that, is waited for; and how often it is looked.
@@ -153,23 +153,30 @@ impl Windows {
             if !windows.books().reserve(id, volume, bytes) {
                 return Err(Refused::Busy);
             }
-            let granted = pool.grant_window(volume, ring_bytes).await;
-            let told = granted.as_ref().ok().map(|granted| (granted.number, state_of(granted)));
+            let granted = match pool.grant_window(volume, ring_bytes, drawn_number()).await {
+                Ok(mut granted) => {
+                    let rings = std::mem::take(&mut granted.rings).into_iter().map(Ring::of);
+                    rings.collect::<engine::Result<Vec<_>>>().map(|rings| (granted, rings))
+                }
+                Err(error) => Err(error),
+            };
+            let told = granted.as_ref().ok().map(|(of, rings)| (of.number, state_of(rings)));
             windows.books().settle(volume, told);
             granted.map_err(|error| refused(&error))
         });
         // One whose pool is not open may be had when it is.
         let granted = granted.await.unwrap_or(Err(Refused::Busy))?;
-        Ok(self.offer(volume, granted))
+        let (granted, rings) = granted;
+        Ok(self.offer(volume, &granted, rings))
     }
 
     /// Has the rings be handed out to whoever shows the token.
-    fn offer(&self, volume: [u8; 16], granted: GrantedWindow) -> Grant {
-        let rings = granted.rings.len();
+    fn offer(&self, volume: [u8; 16], granted: &GrantedWindow, handed: Vec<Ring>) -> Grant {
+        let rings = handed.len();
         let token = self.offers.offer(
             later(reactor::now_exact(), TOKEN_LIFE),
             (volume, granted.number),
-            granted.rings,
+            handed,
         );
         let offers = Arc::clone(&self.offers);
         // What nobody asks for is kept no longer than it is good.
@@ -228,9 +235,15 @@ const fn is_gone(error: &engine::Error) -> bool {
     matches!(error.kind, engine::Kind::NotFound | engine::Kind::Gone)
 }
 
+/// A number that nobody guesses.
+fn drawn_number() -> u64 {
+    let token = drawn();
+    u64::from_le_bytes(std::array::from_fn(|at| token[at]))
+}
+
 /// The state page by which it is seen whether a window stands: all of its rings' say the same.
-fn state_of(granted: &GrantedWindow) -> Option<std::fs::File> {
-    let state = &granted.rings.first()?.copies.first()?.state;
+fn state_of(rings: &[Ring]) -> Option<std::fs::File> {
+    let state = &rings.first()?.copies.first()?.state;
     state.as_fd().try_clone_to_owned().ok().map(Into::into)
 }
 

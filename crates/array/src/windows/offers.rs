@@ -5,8 +5,39 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::GrantedRing;
 use reactor::Nanos;
+use std::os::fd::OwnedFd;
 use uuid::Uuid;
 use window::Token;
+
+/// A ring as it is handed out: descriptors of its copies, and of the bell.
+#[derive(Debug)]
+pub struct Ring {
+    pub copies: Vec<RingFiles>,
+    pub bell: OwnedFd,
+}
+
+/// A copy of a ring: its state page, to be read, and itself, to be read and written.
+#[derive(Debug)]
+pub struct RingFiles {
+    pub state: OwnedFd,
+    pub ring: OwnedFd,
+}
+
+impl Ring {
+    /// Of one that was granted.
+    ///
+    /// # Errors
+    /// Those of opening the files.
+    pub fn of(granted: GrantedRing) -> engine::Result<Self> {
+        let files = |copy: &engine::RingCopy| {
+            let [state, ring] = copy.share()?;
+            Ok(RingFiles { state, ring })
+        };
+        let copies = granted.copies.iter().map(files).collect::<engine::Result<_>>()?;
+        let none = || engine::Error::new(engine::Kind::Unsupported, "a window without a bell");
+        Ok(Self { copies, bell: granted.bell.ok_or_else(none)? })
+    }
+}
 
 /// The rings of a window.
 #[derive(Debug)]
@@ -14,7 +45,7 @@ struct Offer {
     volume: [u8; 16],
     number: u32,
     until: Nanos,
-    rings: Vec<GrantedRing>,
+    rings: Vec<Ring>,
 }
 
 /// By token. One of a volume at a time, which bounds them.
@@ -31,7 +62,7 @@ impl Offers {
         &self,
         until: Nanos,
         (volume, number): ([u8; 16], u32),
-        rings: Vec<GrantedRing>,
+        rings: Vec<Ring>,
     ) -> Token {
         let token = drawn();
         let mut offers = self.lock();
@@ -41,7 +72,7 @@ impl Offers {
     }
 
     /// The rings for a token, which is good no more.
-    pub fn take(&self, now: Nanos, token: &Token) -> Option<Vec<GrantedRing>> {
+    pub fn take(&self, now: Nanos, token: &Token) -> Option<Vec<Ring>> {
         let offer = self.lock().remove(token)?;
         (now < offer.until).then_some(offer.rings)
     }
@@ -63,7 +94,7 @@ impl Offers {
 }
 
 /// 128 bits from the system's generator: of a UUID made at random six are not.
-fn drawn() -> Token {
+pub(super) fn drawn() -> Token {
     let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
     let (one, mut other) = (one.as_bytes(), *other.as_bytes());
     // So that what is fixed in the one meets what is drawn in the other.

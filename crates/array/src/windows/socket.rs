@@ -8,13 +8,12 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use engine::GrantedRing;
 use reactor::net::{TcpStream, UnixListener};
 use reactor::{Call, Handle};
 use stdx::num::u32_of;
 use window::Token;
 
-use super::offers::Offers;
+use super::offers::{Offers, Ring};
 use crate::limits::{WINDOW_CALLERS, WINDOW_PATIENCE};
 use crate::serving::signal::Signal;
 
@@ -105,7 +104,7 @@ async fn hand_out(caller: &TcpStream, offers: &Offers) -> io::Result<()> {
     let Ok(token) = Token::try_from(&message[..length]) else { return Ok(()) };
     let Some(rings) = offers.take(reactor::now_exact(), &token) else { return Ok(()) };
     for (index, ring) in rings.iter().enumerate() {
-        let GrantedRing { copies, bell } = ring;
+        let Ring { copies, bell } = ring;
         let copies_of_it = copies.iter().flat_map(|copy| [copy.state.as_fd(), copy.ring.as_fd()]);
         let sent: Vec<BorrowedFd<'_>> = [bell.as_fd()].into_iter().chain(copies_of_it).collect();
         let message = [u32_of(index).to_le_bytes(), u32_of(copies.len()).to_le_bytes()];

@@ -8,12 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{GrantedRing, RingCopy};
 use reactor::net::TcpStream;
 use reactor::{Config, Handle, Reactor};
 use window::Token;
 
-use super::offers::Offers;
+use super::offers::{Offers, Ring, RingFiles};
 use super::socket::Socket;
 use crate::limits::{TOKEN_LIFE, WINDOW_CALLERS, WINDOW_PATIENCE};
 
@@ -33,12 +32,12 @@ fn said(fd: &OwnedFd) -> String {
 }
 
 /// Rings of so many copies each.
-fn rings(copies: &[usize]) -> Vec<GrantedRing> {
-    let copy = |ring: usize, copy: usize| RingCopy {
+fn rings(copies: &[usize]) -> Vec<Ring> {
+    let copy = |ring: usize, copy: usize| RingFiles {
         state: file(&format!("state {ring} {copy}")),
         ring: file(&format!("ring {ring} {copy}")),
     };
-    let ring = |(ring, &count): (usize, &usize)| GrantedRing {
+    let ring = |(ring, &count): (usize, &usize)| Ring {
         copies: (0..count).map(|at| copy(ring, at)).collect(),
         bell: file(&format!("bell {ring}")),
     };

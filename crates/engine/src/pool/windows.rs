@@ -120,6 +120,10 @@ pub(super) fn find(
     found.map(|identity| (identity, copies))
 }
 
+fn unsupported(what: &str) -> Error {
+    Error::new(Kind::Unsupported, what)
+}
+
 /// The volumes of a catalog that have a window, and its number.
 pub(super) fn windows_of(catalog: &Catalog) -> Vec<(View, u32)> {
     let with = catalog.objects().filter(|object| object.window != 0);
@@ -161,8 +165,8 @@ impl Pool {
     /// is ended first. `epoch` is drawn at random.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` for rings of another size, and where no window can be had: the log is not on files in memory,
-    /// or the volume has a quota; `Busy` while the log's devices change; `Full` when there is no space to set aside;
+    /// `NotFound`; `Invalid` for rings of another size; `Unsupported` where no window can be had: the log is not on files in
+    /// memory, or the volume has a quota; `Busy` while the log's devices change; `Full` when there is no space to set aside;
     /// `Failed` when too many drives, or the log, failed.
     pub async fn grant_window(
         &self,
@@ -204,7 +208,7 @@ impl Pool {
             .superblock
             .catalog(|catalog| catalog.get(view).is_some_and(|volume| volume.quota > 0));
         if has_quota {
-            return Err(invalid("a volume with a quota has no direct write windows"));
+            return Err(unsupported("a volume with a quota has no direct write windows"));
         }
         let (number, pool) = (low32(epoch).max(1), common.superblock.label().pool);
         // Known before anything can be stored there: it is part of the log.
@@ -413,7 +417,9 @@ impl Shard {
     ) -> Result<GrantedRing> {
         let devices = self.base.log.memory();
         if devices.is_empty() {
-            return Err(invalid("the pool's log is not on memory: it has no direct write windows"));
+            return Err(unsupported(
+                "the pool's log is not on memory: it has no direct write windows",
+            ));
         }
         let full = || Error::new(Kind::Full, "the pool has no space to set aside for a window");
         let promise = self.capacity.promise(blocks_of(identity.ring_bytes)).ok_or_else(full)?;
@@ -421,7 +427,7 @@ impl Shard {
         let make = move || create(&identity, &devices).map_err(std::io::Error::other);
         let unusable = |error| {
             let what = "a direct write window cannot be made beside the pool's log";
-            Error::caused(Kind::Invalid, what, error)
+            Error::caused(Kind::Unsupported, what, error)
         };
         let (made, bell) = match reactor::is_simulated() {
             true => (make(), None),

@@ -292,7 +292,6 @@ pub(super) fn get_int(fd: &OwnedFd, level: i32, option: i32) -> io::Result<i32> 
 }
 
 const FAMILY_V4: libc::sa_family_t = low16(libc::AF_INET.cast_unsigned() as u64);
-const FAMILY_UNIX: libc::sa_family_t = low16(libc::AF_UNIX.cast_unsigned() as u64);
 const FAMILY_V6: libc::sa_family_t = low16(libc::AF_INET6.cast_unsigned() as u64);
 
 /// A socket address in the kernel's form.

@@ -244,7 +244,7 @@ fn what_happens_to_a_volume_ends_its_window_first() {
         assert_eq!(host.phase(), Phase::Stands, "another one");
         pool.set_quota("db", Some(64 * MIB)).await.unwrap();
         assert_eq!(host.phase(), Phase::Ended);
-        assert_eq!(pool.grant_window([1; 16], RING, 24).await.unwrap_err().kind, Kind::Invalid);
+        assert_eq!(pool.grant_window([1; 16], RING, 24).await.unwrap_err().kind, Kind::Unsupported);
         pool.set_quota("db", None).await.unwrap();
         let host = grant(&pool, 25).await;
         pool.end_window([1; 16], None).await.unwrap();

@@ -4,9 +4,8 @@
 use std::os::fd::AsFd;
 
 use media::Pmem;
-use reactor::Bell;
-use reactor::net::PacketListener;
 use reactor::shared::Mapping;
+use reactor::{Bell, PacketListener};
 use stdx::crc32c;
 use stdx::num::{u32_of, u64_of, usize64};
 use window::page::{CREDIT_AT, PAGE, PHASE_AT, TAKEN_AT};

@@ -6,12 +6,16 @@ mod direct;
 mod negotiate;
 mod ring;
 mod shared;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod wanted;
+mod written;
 
 pub use attach::Descriptors;
 pub(crate) use attach::receive;
-pub use direct::{DirectWindow, NotDone, Standing, Written};
+pub use direct::DirectWindow;
 pub use shared::SharedWindow;
+pub use standing::Standing;
 pub use wanted::WindowUse;
+pub use written::{NotDone, Written};

@@ -139,6 +139,20 @@ impl Pmem {
         if stored { Ok(()) } else { Err(failed()) }
     }
 
+    /// As [`write`](Self::write) of what another core takes from there soon: through the cache, where that is as safe as
+    /// the memory.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[inline]
+    pub fn write_near(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let Self::Shared(mapped) = self else { return self.write(offset, data) };
+        self.check(Operation::Write, offset, data.len())?;
+        let stored = mapped.change(|m| m.copy_in(offset, data, false));
+        let failed = || Error::new(Kind::Medium, Operation::Write, offset, u64_of(data.len()));
+        if stored { Ok(()) } else { Err(failed()) }
+    }
+
     /// Everything this core has written is durable after it.
     #[inline]
     pub fn fence(&self) {

@@ -73,6 +73,8 @@ pub use limits::{
     SCRATCH_BYTES, TASKS_MAX, UBLK_QUEUES_MAX,
 };
 pub use metrics::Metrics;
+// No transport: how processes of one machine give each other descriptors, as of `shared` memory.
+pub use net::packets::{PacketListener, Packets};
 pub use policy::{PollPolicy, Spinner};
 pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in, simulate_on};
 pub use spin::{Spun, is_last, spin};

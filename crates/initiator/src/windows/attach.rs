@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use media::Pmem;
-use reactor::Bell;
-use reactor::net::Packets;
+use reactor::{Bell, Packets};
 use stdx::num::u64_of;
 use window::page::{IDENTITY, PAGE};
 use window::{Grant, Identity};
 
-use super::direct::{DirectWindow, Standing};
+use super::direct::DirectWindow;
 use super::ring::{Copy, Ring};
+use super::standing::Standing;
 use crate::limits::WINDOW_PATIENCE;
 
 /// Bytes of the message that brings a ring: its index, and how many copies it has.

@@ -11,8 +11,9 @@ use window::record::HEADER;
 use window::writer::Place;
 use window::{Grant, Phase, Writer};
 
-use super::direct::{NotDone, Standing, Written};
-use crate::limits::{WINDOW_END, WINDOW_END_MOST, WINDOW_LOOK, WINDOW_SPIN};
+use super::standing::Standing;
+use super::written::{NotDone, Written};
+use crate::limits::{WINDOW_END, WINDOW_END_MOST, WINDOW_LOOK, WINDOW_NEAR, WINDOW_SPIN};
 
 /// A file of a ring, and its state page.
 #[derive(Debug)]
@@ -57,13 +58,16 @@ pub struct Ring {
     /// Quarters that are not taken and the bell was rung for.
     rung: u64,
     ended: bool,
+    /// Data is stored through the cache, where that is as safe as the memory: it stays there until it is taken.
+    near: bool,
 }
 
 impl Ring {
     pub fn new(grant: &Grant, copies: Box<[Copy]>, bell: Bell) -> Self {
         let writer = Writer::new(grant.epoch, grant.ring_bytes);
         let quarter = grant.ring_bytes / 4;
-        Self { writer, copies, bell, credit: 0, quarter, rung: 0, ended: false }
+        let near = grant.ring_bytes <= WINDOW_NEAR;
+        Self { writer, copies, bell, credit: 0, quarter, rung: 0, ended: false, near }
     }
 
     pub const fn has_ended(&self) -> bool {
@@ -90,7 +94,7 @@ impl Ring {
         let stored = self.copies.iter().map(|copy| copy.memory.write(place.at, &header).is_ok());
         // All of them, whatever comes of one.
         let is_whole = stored.fold(true, |all, one| all & one);
-        self.copies.iter().for_each(|copy| copy.memory.full_fence());
+        self.fence(Pmem::full_fence);
         let stands = self.copies.iter().all(|copy| copy.phase() == Some(Phase::Stands));
         if !is_whole {
             self.ended = true;
@@ -122,12 +126,21 @@ impl Ring {
         let pad = place.pad.map(|at| (at, self.writer.pad().encode()));
         for Copy { memory, .. } in &self.copies {
             let padded = pad.is_none_or(|(at, header)| memory.write(at, &header).is_ok());
-            if !padded || memory.write(place.at + u64_of(HEADER), data).is_err() {
+            let at = place.at + u64_of(HEADER);
+            let near = self.near;
+            let stored = if near { memory.write_near(at, data) } else { memory.write(at, data) };
+            if !padded || stored.is_err() {
                 return false;
             }
         }
-        self.copies.iter().for_each(|copy| copy.memory.fence());
+        self.fence(Pmem::fence);
         true
+    }
+
+    /// Fences what this core has stored, which is the same for all memory.
+    #[inline]
+    fn fence(&self, how: fn(&Pmem)) {
+        self.copies.first().into_iter().for_each(|copy| how(&copy.memory));
     }
 
     /// Rings at each quarter of the ring that is not taken.

@@ -9,7 +9,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use super::direct::{DirectWindow, NotDone, Written};
+use super::direct::DirectWindow;
+use super::written::{NotDone, Written};
 use crate::limits::{WINDOW_LOOK, WINDOW_TRIES};
 
 /// A place for a window, which may be empty.

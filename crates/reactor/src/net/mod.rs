@@ -2,7 +2,7 @@
 //! TCP is that of [`crate::network`].
 
 mod listener;
-mod packets;
+pub(crate) mod packets;
 mod stream;
 mod sys;
 mod unix;
@@ -12,7 +12,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 pub use listener::{ListenOptions, TcpListener};
-pub use packets::{PacketListener, Packets};
 pub use stream::TcpStream;
 pub use unix::UnixListener;
 

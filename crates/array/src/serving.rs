@@ -130,6 +130,12 @@ impl Serving {
         Arc::clone(&self.reactors)
     }
 
+    /// What grants direct write windows, if they are granted.
+    #[cfg(test)]
+    pub fn windows(&self) -> Option<Arc<crate::windows::Windows>> {
+        self.door.as_ref().map(Door::windows)
+    }
+
     /// What is served to hosts.
     pub fn target(&self) -> Arc<Target> {
         Arc::clone(&self.target)

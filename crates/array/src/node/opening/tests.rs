@@ -21,6 +21,7 @@ mod replaced;
 mod returned;
 mod strayed;
 mod wider;
+mod windows;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:a";
 

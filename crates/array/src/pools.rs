@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::config::Settings;
 use crate::serving::reactors::Reactors;
 use crate::space::Watch;
+use crate::windows::Windows;
 use crate::{Error, Result};
 
 mod again;
@@ -198,6 +199,8 @@ impl Known {
 #[derive(Clone, Debug)]
 pub struct Pools {
     reactors: Arc<Reactors>,
+    /// What grants direct write windows of their volumes, if anything does.
+    windows: Option<Arc<Windows>>,
     discard: bool,
     /// How long after a pool's last scrub the next one begins by itself; `None` for never.
     scrub_every: Option<Duration>,
@@ -221,6 +224,7 @@ impl Pools {
     pub fn new(reactors: Arc<Reactors>, settings: &Settings) -> Self {
         Self {
             reactors,
+            windows: None,
             discard: !settings.keeps_free_space,
             scrub_every: settings.scrub_every,
             folders: settings.drive_folders.clone(),
@@ -231,6 +235,11 @@ impl Pools {
             standbys: BTreeMap::new(),
             reopened: BTreeMap::new(),
         }
+    }
+
+    /// Has direct write windows of their volumes be granted by this.
+    pub fn set_windows(&mut self, windows: Arc<Windows>) {
+        self.windows = Some(windows);
     }
 
     /// What was told of a pool's space.

@@ -18,7 +18,7 @@ use crate::desired::{Desired, NamespaceDef};
 use crate::event_logs::EventLogs;
 use crate::limits::DRAIN;
 use crate::lock::Lock;
-use crate::pools::Pools;
+use crate::pools::{Pools, pool_here};
 use crate::reservations::Reservations;
 use crate::seen::{Seen, SeenAs};
 use crate::windows::Door;
@@ -91,14 +91,16 @@ impl Serving {
         target.set_strict_host_names(settings.strict_host_names);
         target.set_host_controllers(settings.bounds.host_controllers);
         ::media::drive::set_deadline(settings.deadline);
-        let door = Door::open(settings, state_dir, &reactors);
+        let mut pools = Pools::new(Arc::clone(&reactors), settings);
+        let door = Door::open(settings, state_dir, &reactors, pool_here);
         if let Some(door) = &door {
             target.set_windows(door.windows());
+            pools.set_windows(door.windows());
         }
         Ok(Self {
             node,
             target,
-            pools: Pools::new(Arc::clone(&reactors), settings),
+            pools,
             reactors,
             media: BTreeMap::new(),
             lingering: Vec::new(),

@@ -19,7 +19,6 @@ use window::grant::PATH_BYTES_MAX;
 
 use crate::config::Settings;
 use crate::limits::{TOKEN_LIFE, WINDOW_RING_BYTES};
-use crate::pools::pool_here;
 use crate::serving::reactors::Reactors;
 use books::Books;
 use offers::{Offers, Ring, drawn};
@@ -29,11 +28,15 @@ use socket::Socket;
 const CLOSING: Duration = Duration::from_secs(5);
 const CLOSING_LOOK: Duration = Duration::from_millis(20);
 
+/// Finds the open pool that has a volume among those of the reactor that it is asked on.
+pub type Find = fn(volume: [u8; 16]) -> Option<(Uuid, Pool)>;
+
 /// What grants windows of a node's volumes.
 #[derive(Debug)]
 pub struct Windows {
     itself: Weak<Self>,
     reactors: Arc<Reactors>,
+    find: Find,
     /// Where the rings are handed out.
     path: String,
     books: Mutex<Books>,
@@ -49,7 +52,12 @@ pub struct Door {
 
 impl Door {
     /// Opens it in the state directory, unless windows are not to be granted, or the place is none for a socket.
-    pub fn open(settings: &Settings, state_dir: &Path, reactors: &Arc<Reactors>) -> Option<Self> {
+    pub fn open(
+        settings: &Settings,
+        state_dir: &Path,
+        reactors: &Arc<Reactors>,
+        find: Find,
+    ) -> Option<Self> {
         if !settings.windows {
             return None;
         }
@@ -69,6 +77,7 @@ impl Door {
         let windows = Arc::new_cyclic(|itself| Windows {
             itself: Weak::clone(itself),
             reactors: Arc::clone(reactors),
+            find,
             path: name.to_owned(),
             books: Mutex::new(Books::new(settings.window_bytes)),
             offers,
@@ -133,9 +142,9 @@ impl Windows {
     {
         for handle in self.reactors.handles() {
             let handle: &Handle = handle;
-            let work = work.clone();
+            let (work, find) = (work.clone(), self.find);
             let done = handle.call(move || async move {
-                let (id, pool) = pool_here(volume)?;
+                let (id, pool) = find(volume)?;
                 Some(work(id, pool).await)
             });
             if let Ok(Some(done)) = done.await {

@@ -170,6 +170,9 @@ pub struct PoolStatus {
     /// Reads of them fail until they are written.
     #[serde(default)]
     pub lost_blocks: u64,
+    /// Direct write windows that hosts have of its volumes.
+    #[serde(default)]
+    pub windows: u64,
     /// How drives are being emptied onto the others, if any are, or were since it was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuild: Option<Rebuild>,

@@ -24,6 +24,8 @@ pub struct Shown {
     open: Option<Arc<OpenPool>>,
     space: PoolSpace,
     paused: Option<PausedRebuild>,
+    /// Direct write windows of its volumes.
+    windows: u64,
 }
 
 impl Pools {
@@ -63,7 +65,9 @@ impl Pools {
             status: None,
         };
         let paused = known.def.paused.clone();
-        Shown { pool, open: known.pool().cloned(), space: self.space(name), paused }
+        let windows = self.windows.as_ref().map_or(0, |windows| windows.standing(known.def.id));
+        let (open, space) = (known.pool().cloned(), self.space(name));
+        Shown { pool, open, space, paused, windows: stdx::num::u64_of(windows) }
     }
 
     fn scrub_document(&self, record: &ScrubRecord) -> Scrub {
@@ -97,7 +101,7 @@ impl Shown {
         self,
         answer: Option<std::result::Result<Option<engine::PoolStatus>, reactor::Gone>>,
     ) -> Result<Pool> {
-        let Self { mut pool, open, space, paused } = self;
+        let Self { mut pool, open, space, paused, windows } = self;
         let Some(open) = open else { return Ok(pool) };
         let Some(answer) = answer else {
             pool.problem = Some(format!(
@@ -117,6 +121,7 @@ impl Shown {
                 scrub::note(&mut pool.scrub, how);
             }
             let mut status = document_of_status(&open, &status, space);
+            status.windows = windows;
             if let Some(paused) = paused {
                 status.rebuild = Some(paused.rebuild);
             }
@@ -237,6 +242,7 @@ fn document_of_status(
         moved: status.moved,
         segments_reclaimed: status.segments_reclaimed,
         lost_blocks: status.lost_blocks,
+        windows: 0,
         rebuild: status.rebuild.as_ref().map(rebuild_document),
     }
 }

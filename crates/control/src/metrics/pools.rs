@@ -9,7 +9,7 @@ use super::{Labels, Text, hardware};
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 22] = [
+const OF_POOL: [OfPool; 23] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
     ("provisioned_bytes", "gauge", "Bytes of a pool's volumes together.", |s| s.provisioned),
@@ -54,6 +54,9 @@ const OF_POOL: [OfPool; 22] = [
     }),
     ("rebuild_done_bytes", "gauge", "Those that were moved.", |s| {
         s.rebuild.as_ref().map_or(0, |rebuild| rebuild.done)
+    }),
+    ("windows", "gauge", "Direct write windows that hosts have of a pool's volumes.", |s| {
+        s.windows
     }),
     ("written_bytes_total", "counter", "Bytes that hosts wrote.", |s| s.written),
     ("drive_written_bytes_total", "counter", "Bytes that the drives wrote.", |s| s.drive_written),

@@ -258,7 +258,7 @@ impl Pools {
     }
 
     /// Asks the open pools how they are doing, and forgets what was known of others.
-    pub fn looks(&mut self) -> Vec<(Name, Call<Option<engine::PoolStatus>>)> {
+    pub fn looks(&mut self) -> Vec<(Name, Call<Option<open::Look>>)> {
         let known = &self.known;
         self.watches.retain(|name, _| known.get(name).is_some_and(|known| known.pool().is_some()));
         self.open_pools().map(|pool| (pool.name().clone(), pool.look(false))).collect()

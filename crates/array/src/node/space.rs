@@ -25,7 +25,8 @@ impl Node {
         let looks = self.owner.ask_unseen(|owned| Ok(owned.serving_mut()?.pools_mut().looks()))?;
         for (name, look) in looks {
             // A pool that was closed meanwhile.
-            let Ok(Some(status)) = look.await else { continue };
+            let Ok(Some((status, ends))) = look.await else { continue };
+            ends.into_iter().for_each(|end| self.tell_window_end(&name, &end));
             self.tell_lost(&name, status.lost_blocks)?;
             self.note_term(&name, status.log.durable_term);
             let is_beyond = status.beyond.is_some();
@@ -46,7 +47,10 @@ impl Node {
                 Ok(if asks { pools.pool(&of).ok().map(|pool| pool.look(true)) } else { None })
             })?;
             let known = match settle {
-                Some(settle) => settle.await.ok().flatten(),
+                Some(settle) => settle.await.ok().flatten().map(|(status, ends)| {
+                    ends.into_iter().for_each(|end| self.tell_window_end(&name, &end));
+                    status
+                }),
                 None => None,
             };
             let told = self.watch(&name, move |watch| {
@@ -78,6 +82,25 @@ impl Node {
             self.events.record(Severity::Error, loss(name, new));
         }
         Ok(())
+    }
+
+    /// Records it when a direct write window ended for what its host did, or was found damaged.
+    fn tell_window_end(&self, pool: &Name, end: &engine::WindowEnd) {
+        let volume = &end.volume;
+        if let Some(bad) = end.bad {
+            let words = format!(
+                "the direct write window of volume {pool}/{volume} was ended for what its host did: {bad}; what it had stored \
+                 before that was kept"
+            );
+            self.events.record(Severity::Warning, words);
+        }
+        if end.lost {
+            let words = format!(
+                "the direct write window of volume {pool}/{volume} was damaged: writes that its host was told are complete \
+                 are lost; look at the memory that the log is on"
+            );
+            self.events.record(Severity::Error, words);
+        }
     }
 
     /// Remembers the newest labels of a pool, beside what its drives say.

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use api::v1::Kind;
 use api::value::{LogPlace, Name};
 use engine::format::label::Label;
-use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus};
+use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, WindowEnd};
 use reactor::{Call, Handle};
 use uuid::Uuid;
 
@@ -19,6 +19,9 @@ use super::made_of::{self, MadeOf, Member, Progress, seen};
 use super::told;
 use crate::lock::{Lock, is_at};
 use crate::{Error, Result};
+
+/// How a pool is doing, and the direct write windows of it that were ended for what their hosts did since the last look.
+pub type Look = (PoolStatus, Vec<WindowEnd>);
 
 /// Space is looked for when hosts have had a while to give back more, and what a drive is told of in a
 /// second is what it is little slowed by.
@@ -504,8 +507,9 @@ impl OpenPool {
     }
 
     /// How it is doing, awaited in place of waited for; after it has found out what it really holds, if
-    /// `settle`. `None` when it was closed meanwhile.
-    pub fn look(&self, settle: bool) -> Call<Option<PoolStatus>> {
+    /// `settle`; and the direct write windows that were ended for what their hosts did. `None` when it was closed
+    /// meanwhile.
+    pub fn look(&self, settle: bool) -> Call<Option<Look>> {
         let id = self.id;
         self.home.call(move || async move {
             let pool = HELD.with_borrow(|held| held.get(&id).cloned())?;
@@ -517,11 +521,14 @@ impl OpenPool {
                         "pool {id} cannot put right what is wrong with its drives: {error}"
                     );
                 }
+                if let Err(error) = here.end_bad_windows().await {
+                    tracing::warn!("pool {id} cannot end a direct write window: {error}");
+                }
             });
             if settle && let Err(error) = pool.settle_space().await {
                 tracing::warn!("pool {id} cannot find out how much it holds: {error}");
             }
-            pool.status().await.ok()
+            Some((pool.status().await.ok()?, pool.take_window_ends()))
         })
     }
 

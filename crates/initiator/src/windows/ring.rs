@@ -25,15 +25,14 @@ pub struct Copy {
 impl Copy {
     #[inline]
     fn phase(&self) -> Option<Phase> {
-        self.state.load(PHASE_AT).ok().map(|word| Phase::of(u64::from_le(word)))
+        self.state.load(PHASE_AT).ok().map(Phase::of)
     }
 
     /// Up to where records are in the target's log, once that is for good. A word that is none of a phase's says
     /// nothing.
     fn last_taken(&self) -> Option<u64> {
-        let word = u64::from_le(self.state.load(PHASE_AT).ok()?);
-        let ended = word == Phase::Ended.word();
-        ended.then(|| self.state.load(TAKEN_AT).ok().map(u64::from_le)).flatten()
+        let ended = self.state.load(PHASE_AT).ok()? == Phase::Ended.word();
+        ended.then(|| self.state.load(TAKEN_AT).ok()).flatten()
     }
 }
 
@@ -114,7 +113,7 @@ impl Ring {
         if let Some(place) = self.writer.place(length, self.credit) {
             return Some(place);
         }
-        let credits = self.copies.iter().map(|copy| copy.state.load(CREDIT_AT).map(u64::from_le));
+        let credits = self.copies.iter().map(|copy| copy.state.load(CREDIT_AT));
         let least = credits.map(|credit| credit.unwrap_or(0)).min();
         self.credit = least.unwrap_or(0);
         self.writer.place(length, self.credit)
@@ -147,7 +146,7 @@ impl Ring {
     #[inline]
     fn ring_bell(&mut self) {
         let taken = self.copies.first().and_then(|copy| copy.state.load(TAKEN_AT).ok());
-        let untaken = self.writer.untaken(taken.map_or(0, u64::from_le));
+        let untaken = self.writer.untaken(taken.unwrap_or(0));
         let quarters = untaken / self.quarter;
         if quarters > self.rung {
             self.bell.ring();
@@ -181,10 +180,14 @@ impl Ring {
     }
 
     fn verdict(&self) -> Verdict {
-        if let Some(taken) = self.copies.iter().find_map(Copy::last_taken) {
-            return Verdict::Taken(taken);
+        // One that cannot be read says nothing; the target has the others say all of it.
+        let mut readable = self.copies.iter().filter(|copy| copy.phase().is_some()).peekable();
+        if readable.peek().is_none() {
+            return Verdict::Silent;
         }
-        let silent = self.copies.iter().all(|copy| copy.phase().is_none());
-        if silent { Verdict::Silent } else { Verdict::NotYet }
+        // An opening that found one copy alone goes on there: each has to have come to its end.
+        let ends = readable.map(Copy::last_taken).collect::<Option<Vec<_>>>();
+        let furthest = ends.and_then(|taken| taken.into_iter().max());
+        furthest.map_or(Verdict::NotYet, Verdict::Taken)
     }
 }

@@ -258,10 +258,15 @@ impl Pools {
     }
 
     /// Asks the open pools how they are doing, and forgets what was known of others.
-    pub fn looks(&mut self) -> Vec<(Name, Call<Option<open::Look>>)> {
+    pub fn looks(&mut self) -> Vec<(Name, Call<Option<engine::PoolStatus>>)> {
         let known = &self.known;
         self.watches.retain(|name, _| known.get(name).is_some_and(|known| known.pool().is_some()));
         self.open_pools().map(|pool| (pool.name().clone(), pool.look(false))).collect()
+    }
+
+    /// As [`OpenPool::window_ends`](OpenPool::window_ends), of all open pools.
+    pub fn window_ends(&self) -> Vec<(Name, Call<Vec<engine::WindowEnd>>)> {
+        self.open_pools().map(|pool| (pool.name().clone(), pool.window_ends())).collect()
     }
 
     /// What there is to remember.

@@ -49,7 +49,7 @@ pub use pool::{
     GrantedWindow, GroupChange, GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec,
     LogStatus, OpenOptions, Pool, PoolPlan, PoolSpec, PoolStatus, Rebuild, Rejoin, RollbackSpec,
     Scrub, ScrubPosition, SnapshotName, SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown,
-    VolumeSpec, VolumeStatus, look_at_labels,
+    VolumeSpec, VolumeStatus, WindowEnd, look_at_labels,
 };
 pub use quotas::QuotaStatus;
 pub use reading::{Begun, Reading};

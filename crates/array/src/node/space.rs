@@ -22,11 +22,16 @@ impl Node {
     /// `Stopping`.
     pub async fn look_at_space(&self) -> Result<()> {
         let at = self.settings.space;
+        let ends = |owned: &mut Owned| Ok(owned.serving_mut()?.pools_mut().window_ends());
+        for (name, ends) in self.owner.ask_unseen(ends)? {
+            // None of a pool that was closed meanwhile.
+            let ends = ends.await.unwrap_or_default();
+            ends.iter().for_each(|end| self.tell_window_end(&name, end));
+        }
         let looks = self.owner.ask_unseen(|owned| Ok(owned.serving_mut()?.pools_mut().looks()))?;
         for (name, look) in looks {
             // A pool that was closed meanwhile.
-            let Ok(Some((status, ends))) = look.await else { continue };
-            ends.into_iter().for_each(|end| self.tell_window_end(&name, &end));
+            let Ok(Some(status)) = look.await else { continue };
             self.tell_lost(&name, status.lost_blocks)?;
             self.note_term(&name, status.log.durable_term);
             let is_beyond = status.beyond.is_some();
@@ -47,10 +52,7 @@ impl Node {
                 Ok(if asks { pools.pool(&of).ok().map(|pool| pool.look(true)) } else { None })
             })?;
             let known = match settle {
-                Some(settle) => settle.await.ok().flatten().map(|(status, ends)| {
-                    ends.into_iter().for_each(|end| self.tell_window_end(&name, &end));
-                    status
-                }),
+                Some(settle) => settle.await.ok().flatten(),
                 None => None,
             };
             let told = self.watch(&name, move |watch| {

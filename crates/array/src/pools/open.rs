@@ -20,9 +20,6 @@ use super::told;
 use crate::lock::{Lock, is_at};
 use crate::{Error, Result};
 
-/// How a pool is doing, and the direct write windows of it that were ended for what their hosts did since the last look.
-pub type Look = (PoolStatus, Vec<WindowEnd>);
-
 /// Space is looked for when hosts have had a while to give back more, and what a drive is told of in a
 /// second is what it is little slowed by.
 const DISCARDS: Discards = Discards { after: Duration::from_secs(5), bytes_per_second: 1 << 30 };
@@ -507,9 +504,8 @@ impl OpenPool {
     }
 
     /// How it is doing, awaited in place of waited for; after it has found out what it really holds, if
-    /// `settle`; and the direct write windows that were ended for what their hosts did. `None` when it was closed
-    /// meanwhile.
-    pub fn look(&self, settle: bool) -> Call<Option<Look>> {
+    /// `settle`. `None` when it was closed meanwhile.
+    pub fn look(&self, settle: bool) -> Call<Option<PoolStatus>> {
         let id = self.id;
         self.home.call(move || async move {
             let pool = HELD.with_borrow(|held| held.get(&id).cloned())?;
@@ -528,7 +524,16 @@ impl OpenPool {
             if settle && let Err(error) = pool.settle_space().await {
                 tracing::warn!("pool {id} cannot find out how much it holds: {error}");
             }
-            Some((pool.status().await.ok()?, pool.take_window_ends()))
+            pool.status().await.ok()
+        })
+    }
+
+    /// The direct write windows that were ended for what their hosts did, or found damaged, since this was last asked.
+    pub fn window_ends(&self) -> Call<Vec<WindowEnd>> {
+        let id = self.id;
+        self.home.call(move || async move {
+            let pool = HELD.with_borrow(|held| held.get(&id).cloned());
+            pool.map_or_else(Vec::new, |pool| pool.take_window_ends())
         })
     }
 

@@ -462,7 +462,7 @@ impl Pools {
     /// Notes where the log of an open pool is about to go. Gives the pool, and where its log is.
     ///
     /// # Errors
-    /// `NotFound`, `Failed` when it is not open, `Conflict` while its log moves already.
+    /// `NotFound`, `Conflict` while it is not open, or its log moves already.
     pub fn begin_move(&mut self, name: &Name, to: &[LogPlace]) -> Result<Arc<OpenPool>> {
         let pool = self.pool(name)?;
         let known = self.known.get_mut(name).ok_or_else(|| no_pool(name))?;
@@ -575,14 +575,17 @@ impl Pools {
     /// An open pool.
     ///
     /// # Errors
-    /// `NotFound`, `Failed` when it could not be opened.
+    /// `NotFound`, `Conflict` while it is not open.
     pub fn pool(&self, name: &Name) -> Result<Arc<OpenPool>> {
         let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
         match &known.condition {
             Condition::Open(pool) => Ok(Arc::clone(pool)),
             Condition::Opening { progress, .. } => {
                 let waits = waits_for(progress).map(|words| format!(": {words}"));
-                Err(not_open(name, &format!("it is being opened{}", waits.unwrap_or_default())))
+                let what = format!("it is being opened{}", waits.unwrap_or_default());
+                Err(Error::new(Kind::Conflict, format!("pool {name} is not open: {what}")).help(format!(
+                    "ask again once it is open: `flashloom pool show {name}` tells how far that is"
+                )))
             }
             Condition::Closed(problem) => Err(not_open(name, problem)),
         }
@@ -651,11 +654,12 @@ fn no_pool(name: &Name) -> Error {
         .help("`flashloom pool list` shows those there are")
 }
 
-fn not_open(name: &Name, problem: &str) -> Error {
-    Error::new(Kind::Failed, format!("pool {name} is not open: {problem}")).help(
-        "put right what is wrong, then `flashloom pool import` with its drives opens it (with \
-         --degraded if drives are lost)",
-    )
+/// The pool is not open, and nobody is opening it.
+pub fn not_open(name: &Name, problem: &str) -> Error {
+    Error::new(Kind::Conflict, format!("pool {name} is not open: {problem}")).help(format!(
+        "put right what is wrong (`flashloom pool show {name}`), then `flashloom pool import` with its drives opens it \
+         (with --degraded if drives are lost)"
+    ))
 }
 
 /// An error of the engine as the node's.

@@ -38,7 +38,8 @@ impl Node {
                 };
                 format!("pool {name} would be lost, {volumes}")
             }
-            Err(error) if error.kind == Kind::Failed => {
+            // It is known, and not open.
+            Err(error) if error.kind == Kind::Conflict => {
                 format!("{error}; it and all that its drives hold would be lost")
             }
             Err(error) => return Err(error),

@@ -12,7 +12,7 @@ use super::Node;
 use crate::jobs::Task;
 use crate::limits::DRIVE_LOOK;
 use crate::lock::Lock;
-use crate::pools::{Member, OpenPool, no_drive};
+use crate::pools::{Member, OpenPool, no_drive, not_open};
 use crate::{Error, Result};
 
 pub(super) fn drive_of(pool: &engine::PoolStatus, of: &PoolDrive) -> Result<DriveStatus> {
@@ -23,13 +23,12 @@ impl Node {
     /// One drive of an open pool.
     ///
     /// # Errors
-    /// `NotFound`, `Failed` when the pool is not open.
+    /// `NotFound`, `Conflict` while the pool is not open.
     pub fn drive(&self, of: &PoolDrive) -> Result<Drive> {
+        // Says why it is not open.
+        drop(self.open_pool_named(&of.pool)?);
         let status = self.pool(&of.pool)?.status;
-        let status = status.ok_or_else(|| {
-            Error::new(Kind::Failed, format!("pool {} is not open", of.pool))
-                .help(format!("`flashloom pool show {}` says why", of.pool))
-        })?;
+        let status = status.ok_or_else(|| not_open(&of.pool, "it was closed just now"))?;
         let drive = status.drives.into_iter().nth(usize::from(of.index));
         drive.ok_or_else(|| no_drive(of))
     }

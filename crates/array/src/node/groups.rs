@@ -41,7 +41,7 @@ impl Node {
     /// One group.
     ///
     /// # Errors
-    /// `NotFound`, `Failed` when its pool is not open.
+    /// `NotFound`, `Conflict` while its pool is not open.
     pub fn group(&self, path: &GroupPath) -> Result<Group> {
         let open = self.open_pool_named(&path.pool)?;
         let (group, volumes) = open.group(&path.group)?;

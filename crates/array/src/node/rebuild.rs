@@ -40,7 +40,7 @@ impl Node {
     /// Changes how fast what drives had is moved.
     ///
     /// # Errors
-    /// `NotFound` when nothing is, `Failed` when the pool is not open.
+    /// `NotFound` when nothing is, `Conflict` while the pool is not open.
     pub fn limit_rebuild(&self, name: &Name, how: RateLimit) -> Result<Rebuild> {
         let limit = how.bytes();
         if self.paused(name)?.is_some() {

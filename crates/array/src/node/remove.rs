@@ -28,7 +28,7 @@ impl Node {
     /// What the removal of a drive would take away.
     ///
     /// # Errors
-    /// `NotFound`, `Failed` when the pool is not open, `Conflict` while the drive is made whole.
+    /// `NotFound`, `Conflict` while the pool is not open or the drive is made whole.
     pub fn losses_of_drive(&self, of: &PoolDrive) -> Result<Losses> {
         let pool = self.open_pool_of(of)?;
         let drive = drive_of(&pool.status()?, of)?;

@@ -29,7 +29,7 @@ impl Node {
     /// Changes how fast a pool is scrubbed.
     ///
     /// # Errors
-    /// `NotFound` when it is not, `Failed` when the pool is not open.
+    /// `NotFound` when it is not, `Conflict` while the pool is not open.
     pub fn limit_scrub(&self, name: &Name, how: RateLimit) -> Result<Scrub> {
         self.view().serving()?.pools.pool(name)?.limit_scrub(how.bytes())?;
         self.scrub(name)

@@ -81,7 +81,7 @@ impl Node {
     /// One snapshot.
     ///
     /// # Errors
-    /// `NotFound`, `Failed` when its pool is not open.
+    /// `NotFound`, `Conflict` while its pool is not open.
     pub fn snapshot(&self, path: &SnapshotPath) -> Result<Snapshot> {
         let view = self.view();
         let snapshot = view.serving()?.pools.snapshot(path)?;

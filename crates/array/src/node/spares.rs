@@ -43,7 +43,7 @@ impl Node {
     ///
     /// # Errors
     /// `NotFound`, `Invalid` for what is too small or no drive, `Conflict` for what is in use or not blank, `Limit`,
-    /// `Failed` when the pool is not open, or that cannot be written.
+    /// `Conflict` while the pool is not open, or that cannot be written.
     pub fn add_spares(&self, name: &Name, new: &NewDrives) -> Result<Vec<Spare>> {
         if new.drives.is_empty() {
             return Err(Error::new(Kind::Invalid, "no drive is named").help("name those to add"));

@@ -64,7 +64,7 @@ impl Node {
     /// One volume.
     ///
     /// # Errors
-    /// `NotFound`, `Failed` when its pool is not open.
+    /// `NotFound`, `Conflict` while its pool is not open.
     pub fn volume(&self, path: &VolumePath) -> Result<Volume> {
         let view = self.view();
         let pool = view.serving()?.pools.pool(&path.pool)?;

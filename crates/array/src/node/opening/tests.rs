@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{
-    Consent, Namespace, NewMapping, NewPool, NewVolume, PollPolicy, PoolHealth, PoolImport,
+    Consent, Kind, Namespace, NewMapping, NewPool, NewVolume, PollPolicy, PoolHealth, PoolImport,
     VolumeChange,
 };
 use api::value::{Name, VolumePath};

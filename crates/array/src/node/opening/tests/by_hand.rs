@@ -29,6 +29,27 @@ fn def(node: &Node) -> crate::pools::PoolDef {
     node.view().state.pools[&named("fast")].clone()
 }
 
+/// It was a failure of the node, which whoever asks cannot put right: 500 in REST.
+#[test]
+fn what_is_asked_of_a_pool_that_waits_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = waiting(dir.path());
+    let new = r#"{"name": "w", "size": "64MiB"}"#;
+    let (pool, path) = (named("fast"), "fast/v".parse().unwrap());
+    let refused = [
+        node.volume(&path).unwrap_err(),
+        node.create_volume(&pool, &serde_json::from_str(new).unwrap()).unwrap_err(),
+        node.drive(&"fast/0".parse().unwrap()).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind, Kind::Conflict, "{error}");
+        assert!(error.context.starts_with("pool fast is not open"), "{error}");
+        let help = error.help.unwrap();
+        assert!(help.contains("pool show fast") && help.contains("pool import"), "{help}");
+    }
+    node.stop();
+}
+
 /// While a pool waited for a drive, its others could be served raw to hosts, or be made another pool's.
 #[test]
 fn drives_of_a_pool_that_waits_are_nobody_elses() {

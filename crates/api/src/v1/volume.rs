@@ -126,7 +126,7 @@ pub struct NewVolume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<SnapshotPath>,
     /// What it and all its snapshots may hold together, in bytes: a multiple of 1 MiB. What a clone began with does not
-    /// count. No bound when left out.
+    /// count. No bound when left out, or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Size>,
 }

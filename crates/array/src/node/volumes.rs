@@ -95,7 +95,7 @@ impl Node {
         let turn = self.turn(pool, task)?;
         task.commit(0, 1, "makes it")?;
         let open = self.open_pool_named(pool)?;
-        let (size, quota) = (new.size.map(Size::bytes), new.quota.map(Size::bytes));
+        let (size, quota) = (new.size.map(Size::bytes), bound(new.quota).map(Size::bytes));
         let made = match &new.from {
             Some(SnapshotPath { volume, snapshot }) => {
                 let from = (&volume.volume, snapshot);
@@ -182,7 +182,7 @@ impl Node {
         if let Some(size) = change.size {
             check_volume_size(size)?;
         }
-        change.quota.filter(|quota| quota.bytes() > 0).map_or(Ok(()), check_quota)?;
+        bound(change.quota).map_or(Ok(()), check_quota)?;
         let _turn = self.turn(&path.pool, task)?;
         if let Some(size) = change.size {
             task.commit(0, 3, "resizes it")?;
@@ -212,7 +212,7 @@ impl Node {
 
     /// Gives a volume a quota; 0 takes it away.
     fn set_quota(&self, path: &VolumePath, quota: Size) -> Result<()> {
-        let bytes = Some(quota.bytes()).filter(|bytes| *bytes > 0);
+        let bytes = bound(Some(quota)).map(Size::bytes);
         self.open_pool_named(&path.pool)?.set_quota(&path.volume, bytes)?;
         let words = match bytes {
             Some(_) => format!("volume {path} and its snapshots may hold {quota}"),
@@ -318,7 +318,7 @@ fn check_new(pool: &Name, new: &NewVolume) -> Result<()> {
     if let Some(block_size) = new.block_size {
         desired::check_block_size(block_size)?;
     }
-    new.quota.map_or(Ok(()), check_quota)?;
+    bound(new.quota).map_or(Ok(()), check_quota)?;
     match (new.size, &new.from) {
         (Some(size), _) => check_volume_size(size)?,
         (None, Some(_)) => {}
@@ -346,6 +346,11 @@ fn check_new(pool: &Name, new: &NewVolume) -> Result<()> {
 /// What failed of a change, of which something was done before.
 fn behind(mut error: Error, path: &VolumePath, done: Option<String>, not: &str) -> Error {
     if let Some(done) = done {
+/// The quota that is asked for; 0 is none.
+fn bound(quota: Option<Size>) -> Option<Size> {
+    quota.filter(|quota| quota.bytes() > 0)
+}
+
         error.context = format!("volume {path} {done}, but {not}: {}", error.context);
     }
     error

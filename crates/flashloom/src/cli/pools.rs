@@ -316,8 +316,8 @@ Examples:
         /// Logical block size: 512 or 4096. [default: 4096]
         #[arg(long, value_name = "BYTES")]
         block_size: Option<u32>,
-        /// What it and all its snapshots may hold together. [default: no bound]
-        #[arg(long, value_parser = value::<Size>)]
+        /// What it and all its snapshots may hold together, a multiple of 1MiB, or `none`. [default: none]
+        #[arg(long, value_name = "SIZE", value_parser = quota)]
         quota: Option<Size>,
         #[command(flatten)]
         how: JobArgs,
@@ -341,8 +341,8 @@ it has of them.")]
         /// Its size, if it is to be larger. [default: the snapshot's]
         #[arg(long, value_parser = value::<Size>)]
         size: Option<Size>,
-        /// What it and all its snapshots may hold together, without what it begins with. [default: no bound]
-        #[arg(long, value_parser = value::<Size>)]
+        /// What it and all its snapshots may hold together, without what it begins with, or `none`. [default: none]
+        #[arg(long, value_name = "SIZE", value_parser = quota)]
         quota: Option<Size>,
         #[command(flatten)]
         how: JobArgs,

@@ -14,10 +14,12 @@ fn a_volume_holds_no_more_than_its_quota() {
     let drives: Vec<_> =
         (0..2).map(|n| format!("--drive {}/d{n},size=256MiB", dir.display())).collect();
     json(dir, &format!("pool create fast {} --log-size 16MiB", drives.join(" ")));
-    for (quota, says) in [("1000KiB", "multiple of 1MiB"), ("0", "not 0 B"), ("8PiB", "at most")] {
+    for (quota, says) in [("1000KiB", "multiple of 1MiB"), ("8PiB", "at most")] {
         let (_, said) = failure(dir, &format!("volume create fast/db --size 1GiB --quota {quota}"));
         assert!(said.contains(says), "{said}");
     }
+    let none = json(dir, "volume create fast/none --size 1GiB --quota none");
+    assert_eq!(none["quota"], Value::Null);
     let made = json(dir, "volume create fast/db --size 1GiB --quota 8MiB");
     assert_eq!((&made["quota"], &made["quota_used"]), (&(8 << 20).into(), &0.into()));
     json(dir, &format!("volume map fast/db --subnqn {NQN} --nsid 3 --allow-any-host"));

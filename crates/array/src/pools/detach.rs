@@ -19,7 +19,7 @@ impl OpenPool {
         let done = self.call(|pool| async move { pool.detach_volume(&of).await });
         done.map_err(|error| match error.kind {
             Kind::Invalid => error.help("there is nothing to do: it can be used as it is"),
-            Kind::Limit => error.help(format!(
+            Kind::Limit => self.named(error).help(format!(
                 "give it more, or none for as long: `flashloom volume quota {}/{name} none`",
                 self.name()
             )),

@@ -487,6 +487,12 @@ impl OpenPool {
         call.wait().map_err(stopped)?.map_err(|error| told("", &error))
     }
 
+    /// An error with the pool's name: the engine's errors say what volumes are called in it.
+    pub(super) fn named(&self, mut error: Error) -> Error {
+        error.context = format!("pool {}: {}", self.name(), error.context);
+        error
+    }
+
     /// How it is doing.
     ///
     /// # Errors

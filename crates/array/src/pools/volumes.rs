@@ -186,7 +186,7 @@ impl OpenPool {
         let volume = name.to_string();
         let set = self.call(move |pool| async move { pool.set_quota(&volume, bytes).await });
         set.map_err(|error| match error.kind {
-            Kind::Limit => error.help(format!(
+            Kind::Limit => self.named(error).help(format!(
                 "choose a larger one, delete snapshots (`flashloom snapshot list {path}`), or have hosts discard",
                 path = format_args!("{}/{name}", self.name()),
             )),

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use reactor::sync::Signal;
+use stdx::size::show;
 
 use super::Pool;
 use super::changes::{ChangedExtent, inherited};
@@ -61,8 +62,9 @@ impl Pool {
         };
         let (needs, bytes) = (held * BLOCK_BYTES + inherited, quota.limit() * BLOCK_BYTES);
         if needs > bytes {
+            let (needs, bytes) = (show(needs), show(bytes));
             let what = format!(
-                "volume {name} may hold up to {needs} bytes once it is detached, and its quota is {bytes} bytes"
+                "volume {name} may hold up to {needs} once it is detached, and its quota is {bytes}"
             );
             return Err(Error::new(Kind::Full, what));
         }

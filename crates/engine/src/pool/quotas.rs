@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use stdx::size::show;
+
 use super::Pool;
 use super::volumes::{check_quota, find};
 use crate::error::{Error, Kind, Result};
@@ -48,8 +50,9 @@ impl Pool {
             };
             let held = held * BLOCK_BYTES;
             if held > bytes {
+                let (held, bytes) = (show(held), show(bytes));
                 let what = format!(
-                    "volume {name} and its snapshots hold {held} bytes already, more than {bytes}: delete snapshots, or trim"
+                    "volume {name} and its snapshots hold {held} already, more than {bytes}: delete snapshots, or trim"
                 );
                 return Err(Error::new(Kind::Full, what));
             }

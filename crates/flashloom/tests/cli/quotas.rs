@@ -46,7 +46,8 @@ fn a_volume_holds_no_more_than_its_quota() {
         assert!(scraped.lines().any(|other| other == line), "{scraped}");
     }
     let (_, said) = failure(dir, "volume quota fast/db 4MiB");
-    assert!(said.contains("hold 8388608 bytes already") && said.contains("larger one"), "{said}");
+    let held = "pool fast: volume db and its snapshots hold 8 MiB already, more than 4 MiB";
+    assert!(said.contains(held) && said.contains("larger one"), "{said}");
     // Snapshots hold what is replaced.
     json(dir, "volume quota fast/db 12MiB");
     json(dir, "snapshot create fast/db@mon");

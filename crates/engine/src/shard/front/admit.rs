@@ -158,7 +158,8 @@ impl Front {
             counted = Some(stamp);
         }
         let (name, bytes) = (quota.state.name.lock().clone(), quota.limit() * BLOCK_BYTES);
-        let what = format!("volume {name} and its snapshots hold their quota of {bytes} bytes");
+        let bytes = stdx::size::show(bytes);
+        let what = format!("volume {name} and its snapshots hold their quota of {bytes}");
         Err(Error::new(Kind::Full, what))
     }
 

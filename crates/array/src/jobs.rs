@@ -259,6 +259,17 @@ impl Task {
         Ok(())
     }
 
+    /// Says in other words what this step does.
+    pub fn say(&self, step: &str) {
+        step.clone_into(&mut self.stage.lock().progress.step);
+    }
+
+    /// What this step does.
+    #[cfg(test)]
+    pub fn said(&self) -> String {
+        self.stage.lock().progress.step.clone()
+    }
+
     /// Tells of the bytes that this step has done, of so many.
     pub fn moved(&self, done: u64, all: u64) {
         let mut at = self.stage.lock();

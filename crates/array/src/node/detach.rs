@@ -16,10 +16,33 @@ fn name_of(volume: &engine::Volume, before: &VolumePath) -> Name {
     volume.name().parse().unwrap_or_else(|_| before.volume.clone())
 }
 
+const STEP: &str = "gives it what it shares";
+
+/// Why it waits, which its job tells of until it goes on, or is over.
+struct Waits<'t> {
+    task: &'t Task,
+    why: Option<String>,
+}
+
+impl Waits<'_> {
+    fn note(&mut self, why: Option<String>) {
+        if why != self.why {
+            let step = why.as_ref().map(|why| format!("{STEP}; it waits: {why}"));
+            self.task.say(step.as_deref().unwrap_or(STEP));
+            self.why = why;
+        }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.note(None);
+    }
+}
+
 impl Node {
     /// Gives a clone, or a volume that was rolled back, what it shares as its own, behind what hosts do with it.
     pub(super) fn detach_volume(&self, path: &VolumePath, task: &Task) -> Result<VolumePath> {
-        const STEP: &str = "gives it what it shares";
         task.step(0, 1, STEP)?;
         let pool = self.view().serving()?.pools.pool(&path.pool)?;
         let volume = pool.volume(&path.volume)?;
@@ -34,7 +57,7 @@ impl Node {
                 "the pool is not served any more: it goes on once the pool is open again",
             ),
         };
-        let mut waits = None;
+        let mut waits = Waits { task, why: None };
         while let Some(now) = pool.detaching(&volume, DRIVE_LOOK).map_err(closed)? {
             if task.goes_on().is_err() {
                 let stopped = pool.stop_detaching(&volume);
@@ -48,12 +71,7 @@ impl Node {
                 return Err(Error::new(Kind::Conflict, what)
                     .help(format!("`flashloom volume detach {path}` has it go on")));
             }
-            if now.waits != waits {
-                // That it is cancelled is seen next.
-                let step = now.waits.as_ref().map(|why| format!("{STEP}; it waits: {why}"));
-                let _ = task.step(0, 1, step.as_deref().unwrap_or(STEP));
-                waits = now.waits;
-            }
+            waits.note(now.waits);
             task.note_subject(Uuid::from_bytes(volume.id()), path().to_string());
             task.moved(now.done.min(volume.len()), volume.len());
         }
@@ -86,5 +104,25 @@ impl Node {
                 format!("volume {target} is being detached, and no job tells how far: {error}");
             self.events.record(Severity::Warning, words);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that had waited, and was done at its next step, said for ever that it waits.
+    #[test]
+    fn a_job_that_is_over_does_not_say_that_it_waits() {
+        let task = Task::default();
+        task.step(0, 1, STEP).unwrap();
+        let mut waits = Waits { task: &task, why: None };
+        waits.note(Some("the pool is full".to_owned()));
+        assert_eq!(task.said(), "gives it what it shares; it waits: the pool is full");
+        waits.note(None);
+        assert_eq!(task.said(), STEP);
+        waits.note(Some("the pool is full".to_owned()));
+        drop(waits);
+        assert_eq!(task.said(), STEP);
     }
 }

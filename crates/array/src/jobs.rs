@@ -319,6 +319,7 @@ pub enum Stop {
 /// What whoever waits for a cancelled job is told.
 pub fn cancelled(job: u64) -> Error {
     Error::new(Kind::Conflict, format!("job {job} was cancelled, and nothing was changed"))
+        .help("ask for it again if it is wanted after all")
 }
 
 /// All jobs of the node.
@@ -473,7 +474,8 @@ impl Jobs {
         let (title, state) = (record.job.title(), record.job.state);
         if state.is_over() {
             let what = format!("{title} is over: it is {}", state.name());
-            return Err(Error::new(Kind::Conflict, what));
+            return Err(Error::new(Kind::Conflict, what)
+                .help(format!("`flashloom job show {id}` tells what came of it")));
         }
         let mut at = record.stage.lock();
         if at.is_committed {

@@ -209,11 +209,12 @@ fn in_pool(pool: &Name, paths: &[VolumePath]) -> Result<Vec<Name>> {
 
 /// What to do about a group that cannot be made or changed; `name` is one that it was to get.
 fn helped(open: &OpenPool, name: Option<&Name>, error: Error) -> Error {
+    let error = match name {
+        Some(name) => open.help_with_name(name, error),
+        None => error,
+    };
     match error.kind {
-        Kind::Conflict if name.is_some_and(|name| open.has_named(name)) => error.help(
-            "choose another name: `flashloom group list` and `flashloom volume list` show those there are",
-        ),
-        Kind::Conflict => error.help(
+        Kind::Conflict if error.help.is_none() => error.help(
             "`flashloom group list` shows the groups and their volumes: `flashloom group remove` takes a volume out of one",
         ),
         Kind::NotFound if error.help.is_none() => {

@@ -345,7 +345,9 @@ pub(super) fn check_unused(wanted: &Desired, backend: &Backend) -> Result<()> {
                     other => other.to_string(),
                 };
                 let used = format!("{used} is namespace {nsid} of {nqn} already");
-                return Err(Error::new(Kind::Conflict, used));
+                return Err(Error::new(Kind::Conflict, used).help(
+                    "unmap it, or remove that namespace, first: `flashloom namespace list` shows it",
+                ));
             }
         }
     }

@@ -106,12 +106,7 @@ impl Node {
                 open.create_volume(&new.name, size.unwrap_or(0), block_size, quota)
             }
         };
-        made.map_err(|error| match error.kind {
-            Kind::Conflict if open.has_named(&new.name) => {
-                error.help("choose another name: `flashloom volume list` shows those there are")
-            }
-            _ => error,
-        })?;
+        made.map_err(|error| open.help_with_name(&new.name, error))?;
         drop(turn);
         let of = new.from.as_ref().map(|from| format!(", a clone of {from}")).unwrap_or_default();
         self.events.record(Severity::Info, format!("volume {path} made{of}"));
@@ -346,14 +341,14 @@ fn check_new(pool: &Name, new: &NewVolume) -> Result<()> {
 /// What failed of a change, of which something was done before.
 fn behind(mut error: Error, path: &VolumePath, done: Option<String>, not: &str) -> Error {
     if let Some(done) = done {
-/// The quota that is asked for; 0 is none.
-fn bound(quota: Option<Size>) -> Option<Size> {
-    quota.filter(|quota| quota.bytes() > 0)
-}
-
         error.context = format!("volume {path} {done}, but {not}: {}", error.context);
     }
     error
+}
+
+/// The quota that is asked for; 0 is none.
+fn bound(quota: Option<Size>) -> Option<Size> {
+    quota.filter(|quota| quota.bytes() > 0)
 }
 
 fn check_quota(quota: Size) -> Result<()> {

@@ -154,7 +154,11 @@ impl OpenPool {
             Ok((volumes.collect::<engine::Result<Vec<_>>>()?, groups_of(&pool)?))
         });
         let (volumes, groups) = made.map_err(|error| match error.kind {
-            Kind::Conflict if names.values().chain([to]).any(|name| self.has_named(name)) => error.help(
+            Kind::Conflict if self.has_named(to) => error.help(format!(
+                "choose another name for the group than {to}: `flashloom group list` and `flashloom volume list` show \
+                 those there are"
+            )),
+            Kind::Conflict if names.values().any(|name| self.has_named(name)) => error.help(
                 "choose another name: `--volume VOLUME=NAME` says what a clone is called; `flashloom volume list` and \
                  `flashloom group list` show those there are",
             ),

@@ -64,6 +64,16 @@ impl OpenPool {
         self.volume(name).is_ok() || self.held().groups().contains_key(name)
     }
 
+    /// An error of what was to get a name, with what to do where that is taken.
+    pub fn help_with_name(&self, name: &Name, error: Error) -> Error {
+        match error.kind {
+            Kind::Conflict if self.has_named(name) => error.help(
+                "choose another name: `flashloom group list` and `flashloom volume list` show those there are",
+            ),
+            _ => error,
+        }
+    }
+
     fn no_group(&self, name: &Name) -> Error {
         let path = format!("{}/{name}", self.name());
         let what = match self.volume(name) {

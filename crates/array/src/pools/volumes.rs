@@ -201,7 +201,8 @@ impl OpenPool {
     pub fn rename_volume(&self, name: &Name, to: &Name) -> Result<()> {
         self.volume(name)?;
         let (from, new) = (name.to_string(), to.to_string());
-        self.call(move |pool| async move { pool.rename_volume(&from, &new).await })?;
+        let renamed = self.call(move |pool| async move { pool.rename_volume(&from, &new).await });
+        renamed.map_err(|error| self.help_with_name(to, error))?;
         let mut held = self.held().lock();
         if let Some(renamed) = held.remove(name) {
             held.insert(to.clone(), renamed);

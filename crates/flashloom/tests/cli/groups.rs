@@ -206,6 +206,8 @@ fn a_wrong_request_for_groups_changes_nothing_and_says_what_is_right() {
         ("group delete-snapshot fast/app@tue --yes", "has a snapshot tue"),
         ("volume create fast/app --size 8MiB", "choose another name"),
         ("volume rename fast/web app", "a group is called app already"),
+        ("volume rename fast/web app", "choose another name"),
+        ("volume rename fast/web db", "choose another name"),
         ("volume clone fast/db@mon fast/app", "choose another name"),
         ("volume delete fast/app --yes", "fast/app is a group, not a volume"),
         ("volume show fast/app", "group show fast/app"),
@@ -255,7 +257,8 @@ fn clones_that_cannot_be_are_refused(dir: &Path) {
             "volumes fast/db, fast/log of group fast/app have no",
         ),
         ("group clone fast/app@mon fast/test", "a group is called test already"),
-        ("group clone fast/app@mon fast/log", "choose another name"),
+        ("group clone fast/app@mon fast/test", "choose another name for the group than test"),
+        ("group clone fast/app@mon fast/log", "choose another name for the group"),
         ("group clone fast/app@mon fast/new --volume db=log", "--volume VOLUME=NAME"),
         (
             "group clone fast/app@mon fast/new --volume db=x --volume log=x",

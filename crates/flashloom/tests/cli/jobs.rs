@@ -236,6 +236,7 @@ fn a_drive_that_hangs_holds_up_its_own_pool_alone_and_its_job_is_cancelled() {
     drop(hanging);
     let (code, said) = failure(dir, &format!("job wait {id}"));
     assert!(code == 1 && said.contains("cancelled, and nothing was changed"), "{said}");
+    assert!(said.contains("ask for it again"), "{said}");
     assert_eq!(show()["state"], "cancelled");
     assert_eq!(json(dir, "pool list").as_array().unwrap().len(), 1, "calm alone");
     assert_eq!(json(dir, &keyed)["name"], "fast");

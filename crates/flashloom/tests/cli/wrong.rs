@@ -71,6 +71,8 @@ const ASKED: &[Wrong] = &[
     ("volume map p/v2 --subnqn nqn.2026-11.io.flashloom:db", 1, "--allow-host NQN or --allow-any"),
     ("volume map p/none --subnqn $", 1, "`flashloom volume list` shows those there are"),
     ("volume map p/v1 --subnqn $", 1, "is namespace 2 of"),
+    ("volume map p/v1 --subnqn $", 1, "unmap it, or remove that namespace, first"),
+    ("volume rename p/v2 v1", 1, "choose another name"),
     ("volume delete p/none", 1, "there is no volume p/none"),
     ("volume delete p/v1 --yes", 1, "`flashloom volume unmap p/v1` first"),
     ("volume delete p/v2", 1, "--yes does it without asking"),

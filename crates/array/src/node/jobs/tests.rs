@@ -102,7 +102,9 @@ fn jobs_of_a_pool_take_turns_and_one_that_waits_is_cancelled() {
     node.cancel_job(two.id).unwrap();
     let cancelled = node.wait_for_job(two.id, PATIENCE).unwrap();
     assert_eq!(cancelled.state, JobState::Cancelled);
-    assert_eq!(node.cancel_job(two.id).unwrap_err().kind, Kind::Conflict);
+    let error = node.cancel_job(two.id).unwrap_err();
+    assert_eq!(error.kind, Kind::Conflict);
+    assert!(error.help.unwrap().contains(&format!("`flashloom job show {}`", two.id)));
     assert_eq!(node.cancel_job(999).unwrap_err().kind, Kind::NotFound);
     assert_eq!(node.job(one.id).unwrap().state, JobState::Queued);
     drop(turn);

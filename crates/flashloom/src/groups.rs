@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::v1::{Consent, Group, GroupChange, NewGroup, NewGroupClone, NewRollback, RolledBack};
+use api::v1::{Consent, Group, GroupChange, NewGroup, NewGroupClone, NewRollback};
 use api::value::{GroupPath, GroupSnapshotPath};
 use comfy_table::Table;
 use control::Client;
@@ -14,8 +14,8 @@ use crate::daemon::ask;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::jobs::follow;
 use crate::manage::{change_if_meant, remove, time};
-use crate::output::{emit, gone, json, or_dash, print, print_one, table};
-use crate::snapshots::snapshot_table;
+use crate::output::{gone, json, or_dash, print, print_one, table};
+use crate::snapshots::{print_rolled_back, snapshot_table};
 
 /// `flashloom group ...`
 pub fn group(global: &Global, verb: GroupVerb) -> Outcome {
@@ -81,16 +81,8 @@ fn roll_back(
     })?;
     let Some(done) = done else { return Ok(()) };
     match global.output {
-        Output::Table => {
-            for RolledBack { volume, kept } in done {
-                let kept = kept.map(|kept| format!("; {kept} has what it had before"));
-                let kept = kept.unwrap_or_default();
-                emit(&format!("{} went back to {path}{kept}\n", volume.name))?;
-            }
-            Ok(())
-        }
         Output::Json => json(&done),
-        Output::Csv => Ok(()),
+        _ => print_rolled_back(global, path, &done),
     }
 }
 

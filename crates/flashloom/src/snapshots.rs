@@ -1,5 +1,7 @@
 //! Commands about snapshots, which speak to the running daemon.
 
+use std::fmt::Display;
+
 use api::v1::{ChangedExtent, Consent, NewRollback, NewSnapshots, RolledBack, Snapshot};
 use api::value::SnapshotPath;
 use comfy_table::Table;
@@ -62,15 +64,23 @@ fn roll_back(global: &Global, path: &SnapshotPath, new: &NewRollback, sure: &Sur
     let done = change_if_meant(global, sure, async |client: Client, consent| {
         client.roll_back(path, new, consent).await
     })?;
-    let Some(RolledBack { volume, kept }) = done else { return Ok(()) };
+    let Some(done) = done else { return Ok(()) };
     match global.output {
-        Output::Table => {
-            let kept = kept.map(|kept| format!("; {kept} has what it had before"));
-            emit(&format!("{} went back to {path}{}\n", volume.name, kept.unwrap_or_default()))
-        }
-        Output::Json => json(&RolledBack { volume, kept }),
-        Output::Csv => Ok(()),
+        Output::Json => json(&done),
+        _ => print_rolled_back(global, path, &[done]),
     }
+}
+
+/// Says of each volume what it went back to, to who reads tables.
+pub fn print_rolled_back(global: &Global, to: impl Display, done: &[RolledBack]) -> Outcome {
+    if global.output != Output::Table {
+        return Ok(());
+    }
+    for RolledBack { volume, kept } in done {
+        let kept = kept.as_ref().map(|kept| format!("; {kept} has what it had before"));
+        emit(&format!("{} went back to {to}{}\n", volume.name, kept.unwrap_or_default()))?;
+    }
+    Ok(())
 }
 
 /// `flashloom snapshot diff`

@@ -9,6 +9,8 @@ use super::*;
 
 const NO_HOST: &str = "snapshot rollback fast/db@mon";
 
+const SURE: &str = "--yes does it without asking";
+
 fn names(dir: &Path) -> Vec<String> {
     let all = json(dir, "snapshot list fast/db");
     let name = |snapshot: &Value| snapshot["name"].as_str().unwrap().to_owned();
@@ -20,7 +22,7 @@ fn it_goes_forth(dir: &Path, port: u16) {
     json(dir, "snapshot unmap fast/db@last --yes");
     json(dir, "volume unmap fast/db --yes");
     let (_, said) = failure(dir, "snapshot rollback fast/db@last --no-keep");
-    assert!(said.contains("would be lost"), "{said}");
+    assert!(said.contains("would be lost") && said.contains(SURE), "{said}");
     let (_, said) = failure(dir, "snapshot rollback fast/db@last --keep-as tue");
     assert!(said.contains("fast/db@tue is there already"), "{said}");
     let forth = json(dir, "snapshot rollback fast/db@last --no-keep --yes");
@@ -192,6 +194,7 @@ fn the_volumes_of_a_group_go_back_together_or_none_does() {
     assert!(said.contains("no snapshot fast/log@tue"), "{said}");
     let (_, said) = failure(dir, "group rollback fast/app@mon");
     assert!(said.contains("namespace 1 of") && said.contains("namespace 2 of"), "{said}");
+    assert!(said.contains(SURE), "{said}");
     let (_, said) = failure(dir, "group rollback fast/app@mon --yes --keep-as tue");
     assert!(said.contains("fast/db@tue is there already"), "{said}");
     assert!(is(0, 0xb2) && is(1, 0xb2));

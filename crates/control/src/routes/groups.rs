@@ -64,7 +64,7 @@ async fn create_group(
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/groups/{group}", tag = "group",
     params(("pool" = Name, Path), ("group" = Name, Path)),
-    responses((status = 200, body = Group), (status = 404, body = Problem))
+    responses((status = 200, body = Group), (status = "4XX", body = Problem))
 )]
 async fn show_group(
     State(node): Shared,

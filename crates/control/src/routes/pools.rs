@@ -228,7 +228,7 @@ async fn create_volume(
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/volumes/{volume}", tag = "volume",
     params(("pool" = Name, Path), ("volume" = Name, Path)),
-    responses((status = 200, body = Volume), (status = 404, body = Problem))
+    responses((status = 200, body = Volume), (status = "4XX", body = Problem))
 )]
 async fn show_volume(
     State(node): Shared,

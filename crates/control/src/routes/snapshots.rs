@@ -71,7 +71,7 @@ async fn take_snapshots(
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/volumes/{volume}/snapshots/{snapshot}", tag = "snapshot",
     params(("pool" = Name, Path), ("volume" = Name, Path), ("snapshot" = Name, Path)),
-    responses((status = 200, body = Snapshot), (status = 404, body = Problem))
+    responses((status = 200, body = Snapshot), (status = "4XX", body = Problem))
 )]
 async fn show_snapshot(
     State(node): Shared,

@@ -213,8 +213,8 @@ fn a_pool_that_lacks_a_drive_is_served_once_that_is_accepted() {
     assert_eq!(pool["health"], "unavailable");
     // It is listed as what it was: hosts wait for it.
     assert_eq!(listed(), ("inaccessible".into(), before.1.clone()));
-    let (_, said) = failure(dir, "volume show fast/c");
-    assert!(said.contains("--degraded"), "{said}");
+    let (_, said) = failure(dir, "volume show fast/c -o json");
+    assert!(said.contains("--degraded") && said.contains(r#""kind":"conflict""#), "{said}");
     let served = || {
         let all = json(dir, "namespace list");
         let of = |found: &Value| found["backend"] == "volume:fast/c";

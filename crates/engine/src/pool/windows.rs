@@ -211,9 +211,6 @@ impl Pool {
             return Err(unsupported("a volume with a quota has no direct write windows"));
         }
         let (number, pool) = (low32(epoch).max(1), common.superblock.label().pool);
-        // Known before anything can be stored there: it is part of the log.
-        let mark = |catalog: &Catalog| Ok((edit(catalog, view, number)?, ()));
-        common.superblock.change_catalog(mark).await?;
         self.0.windows.borrow_mut().insert(view, number);
         let (of, identity) = (
             Arc::clone(state),
@@ -224,9 +221,17 @@ impl Pool {
             let identity = Identity { shard: shard.base.writer.shard().into(), ..identity };
             async move { shard.begin_window(of, identity).await }
         };
-        // Before the host can store anything, hosts' requests look.
+        // Before its host can store anything, hosts' requests look, and the catalog says that it is part of the log: once its
+        // rings are there to be found, or a kill in between would leave a pool that does not open.
         state.set_window(true);
-        match self.each(begin).await {
+        let begun = match self.each(begin).await {
+            Ok(rings) => {
+                let mark = |catalog: &Catalog| Ok((edit(catalog, view, number)?, ()));
+                common.superblock.change_catalog(mark).await.map(|()| rings)
+            }
+            Err(error) => Err(error),
+        };
+        match begun {
             Ok(rings) => Ok(GrantedWindow {
                 number,
                 epoch,

@@ -45,6 +45,7 @@ mod spares;
 mod strangers;
 mod taken;
 mod used;
+mod windows;
 mod words;
 mod wrong;
 

@@ -1,0 +1,102 @@
+//! Direct write windows of the real programs: a host that writes to the daemon's memory by itself.
+
+use super::crash::Load;
+use super::*;
+
+const NQN: &str = "nqn.2026-11.io.flashloom:direct";
+
+/// A daemon with a pool whose log is in memory, of two shards, and a volume that is a namespace.
+fn made(dir: &Path, port: u16) -> Daemon {
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
+    let daemon = Daemon::start(dir, &serve);
+    let drives: Vec<_> =
+        (0..2).map(|n| format!("--drive {}/d{n},size=512MiB", dir.display())).collect();
+    let log = format!("--log bbu:{}/log --log-size 16MiB --shards 2", dir.display());
+    json(dir, &format!("pool create fast {} --raid mirror {log}", drives.join(" ")));
+    json(dir, "volume create fast/v --size 64MiB");
+    json(dir, &format!("volume map fast/v --subnqn {NQN} --nsid 1 --allow-any-host"));
+    daemon
+}
+
+fn left(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    names.filter(|name| name.contains(".window-")).collect()
+}
+
+#[test]
+fn writes_by_a_window_are_read_and_kept_whatever_happens_to_the_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let daemon = made(dir, port);
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
+    let load = "--rw randrw --rwmixread 30 --size 16MiB --iodepth 1 --verify --window require";
+    let load = format!("{load} --runtime 60m --rate-iops 3000 {to}");
+    let mut load = Load::keeping(dir, dir.join("acks"), &load);
+    assert!(load.goes_on(20_000), "the load is over");
+    assert_eq!(json(dir, "pool show fast")["status"]["windows"], 1);
+    json(dir, "snapshot create fast/v@one");
+    assert!(load.goes_on(20_000), "the load is over");
+    json(dir, "volume resize fast/v 128MiB");
+    assert!(load.goes_on(20_000), "the load is over");
+    drop(load);
+    let check = format!("bench --check --journal {} {to}", dir.join("acks").display());
+    let verify = json(dir, &check)["jobs"][0]["flashloom"]["verify"].take();
+    assert_eq!(verify["verified_bytes"], verify["acknowledged_bytes"], "{verify}");
+    // Whoever has the window is gone, and it with him.
+    while json(dir, "pool show fast")["status"]["windows"] != 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(left(dir), [""; 0]);
+    let count = "--rw randwrite --size 8MiB --io-size 8MiB --iodepth 1 --window require";
+    let report = json(dir, &format!("bench {count} {to}"));
+    let direct = report["jobs"][0]["flashloom"]["direct_writes"].as_u64().unwrap();
+    assert!(direct > 1000, "{direct} of 2048 writes went by the window");
+    daemon.stop();
+    assert_eq!(left(dir), [""; 0]);
+}
+
+#[test]
+fn what_a_window_took_is_there_after_kills_of_the_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let mut daemon = made(dir, port);
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
+    let load = "--rw randwrite --size 16MiB --iodepth 1 --verify --window auto --reconnect 60s";
+    let load = format!("{load} --runtime 60m --rate-iops 5000 {to}");
+    let mut load = Load::keeping(dir, dir.join("acks"), &load);
+    for _ in 0..4 {
+        assert!(load.goes_on(10_000), "the load is over");
+        drop(daemon);
+        // Another window is asked for, once no command of before can come late.
+        daemon = Daemon::start(dir, "serve");
+    }
+    assert!(load.goes_on(10_000), "the load is over");
+    drop(load);
+    drop(daemon);
+    let daemon = Daemon::start(dir, "serve");
+    assert_eq!(left(dir), [""; 0], "what was found is in the log");
+    let check = format!("bench --check --journal {} {to}", dir.join("acks").display());
+    let verify = json(dir, &check)["jobs"][0]["flashloom"]["verify"].take();
+    assert_eq!(verify["verified_bytes"], verify["acknowledged_bytes"], "{verify}");
+    assert!(verify["verified_bytes"].as_u64().unwrap() > 1 << 20, "{verify}");
+    // A window that is not there is a log that is not there.
+    let mut load = Load::keeping(
+        dir,
+        dir.join("more"),
+        &format!(
+            "--rw randwrite --size 8MiB --iodepth 1 --window require --verify --runtime 60m {to}"
+        ),
+    );
+    assert!(load.goes_on(10_000), "the load is over");
+    drop(daemon);
+    drop(load);
+    assert!(!left(dir).is_empty());
+    left(dir).iter().for_each(|name| fs::remove_file(dir.join(name)).unwrap());
+    let daemon = Daemon::start(dir, "serve");
+    let listed = json(dir, "pool list").to_string();
+    assert!(listed.contains("direct write window of volume v"), "{listed}");
+    daemon.stop();
+}

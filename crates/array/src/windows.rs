@@ -5,6 +5,7 @@ mod books;
 mod offers;
 mod socket;
 
+use std::num::NonZeroU32;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -162,7 +163,8 @@ impl Windows {
             if !windows.books().reserve(id, volume, bytes) {
                 return Err(Refused::Busy);
             }
-            let granted = match pool.grant_window(volume, ring_bytes, drawn_number()).await {
+            let (epoch, number) = drawn_numbers();
+            let granted = match pool.grant_window(volume, ring_bytes, epoch, number).await {
                 Ok(mut granted) => {
                     let rings = std::mem::take(&mut granted.rings).into_iter().map(Ring::of);
                     rings.collect::<engine::Result<Vec<_>>>().map(|rings| (granted, rings))
@@ -244,10 +246,12 @@ const fn is_gone(error: &engine::Error) -> bool {
     matches!(error.kind, engine::Kind::NotFound | engine::Kind::Gone)
 }
 
-/// A number that nobody guesses.
-fn drawn_number() -> u64 {
-    let token = drawn();
-    u64::from_le_bytes(std::array::from_fn(|at| token[at]))
+/// A window's epoch, which nobody guesses, and its number, which says nothing of it: that is in names of files.
+fn drawn_numbers() -> (u64, NonZeroU32) {
+    let (token, other) = (drawn(), drawn());
+    let number = u32::from_le_bytes(std::array::from_fn(|at| other[at]));
+    let epoch = u64::from_le_bytes(std::array::from_fn(|at| token[at]));
+    (epoch, NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
 }
 
 /// The state page by which it is seen whether a window stands: all of its rings' say the same.

@@ -189,7 +189,9 @@ impl Pmem {
         self.check(Operation::Flush, offset, len)?;
         match self {
             Self::Dax(m) => {
-                m.flush_lines(offset, len);
+                if !m.change(|m| m.flush_lines(offset, len)) {
+                    return Err(Error::new(Kind::Medium, Operation::Flush, offset, u64_of(len)));
+                }
                 mapped::fence();
             }
             Self::Shared(_) | Self::Anonymous(_) => {}

@@ -23,6 +23,9 @@ pub enum Bad {
     /// It is of blocks that another shard has.
     #[error("a record of a direct write window is of blocks that are not its shard's")]
     Elsewhere,
+    /// What is next cannot be read: its host cut the file short, or the memory failed.
+    #[error("a direct write window cannot be read: its memory failed, or its host cut it short")]
+    Unreadable,
     /// Its data has another checksum.
     #[error("the data of a record of a direct write window has another checksum")]
     Checksum,

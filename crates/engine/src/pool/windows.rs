@@ -2,6 +2,7 @@
 //! the midst of, and found again when the pool is opened.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use std::sync::Arc;
 use media::{Access, Pmem};
 use reactor::event::Event;
 use reactor::sync::Held;
-use stdx::num::low32;
 use window::{Bad, Identity, RING_BYTES_MAX, RING_BYTES_MIN, RING_STEP};
 
 use super::Pool;
@@ -162,7 +162,7 @@ impl Pool {
     }
 
     /// Grants a direct write window of the volume with this identity, with rings of so many bytes each; one that it has
-    /// is ended first. `epoch` is drawn at random.
+    /// is ended first. `epoch` and `number`, which is not 0, are drawn at random, each for itself.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` for rings of another size; `Unsupported` where no window can be had: the log is not on files in
@@ -173,6 +173,7 @@ impl Pool {
         volume: [u8; 16],
         ring_bytes: u64,
         epoch: u64,
+        number: NonZeroU32,
     ) -> Result<GrantedWindow> {
         if !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes)
             || !ring_bytes.is_multiple_of(RING_STEP)
@@ -191,7 +192,7 @@ impl Pool {
             };
             let state = pool.state_with_id(volume)?;
             pool.end_windows(&[state.view]).await?;
-            pool.grant(&state, ring_bytes, epoch).await
+            pool.grant(&state, ring_bytes, (epoch, number.get())).await
         });
         granting.await.unwrap_or_else(|| Err(Error::new(Kind::Gone, "the reactor has stopped")))
     }
@@ -200,7 +201,7 @@ impl Pool {
         &self,
         state: &Arc<State>,
         ring_bytes: u64,
-        epoch: u64,
+        (epoch, number): (u64, u32),
     ) -> Result<GrantedWindow> {
         let common = &self.0.common;
         let view = state.view;
@@ -210,7 +211,7 @@ impl Pool {
         if has_quota {
             return Err(unsupported("a volume with a quota has no direct write windows"));
         }
-        let (number, pool) = (low32(epoch).max(1), common.superblock.label().pool);
+        let pool = common.superblock.label().pool;
         self.0.windows.borrow_mut().insert(view, number);
         let (of, identity) = (
             Arc::clone(state),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use media::Pmem;
 use reactor::sync::{Notify, Signal};
+use reactor::yield_now;
 use stdx::crc32c;
 use stdx::num::{u64_of, usize64};
 use window::page::{CREDIT_AT, IDENTITY, PAGE, PHASE_AT, TAKEN_AT};
@@ -31,6 +32,12 @@ pub struct Stored {
     pub sequence: u64,
     pub blocks: u64,
 }
+
+/// Lines of a ring that are looked at before other tasks run.
+const LINES_A_TURN: usize = 4096;
+
+/// No window lives long enough to count so far.
+const POSITIONS_END: u64 = 1 << 62;
 
 /// Bytes of a ring for each block that it may have records of: for so many blocks space is set aside. A record of the
 /// smallest logical block has more.
@@ -185,22 +192,26 @@ impl Ring {
     #[must_use]
     pub fn look(&self) -> Look {
         let (reader, credit) = (self.reader.get(), self.credit.get());
+        let mut is_readable = false;
         for copy in &self.copies {
             let mut header = [0; HEADER];
             if copy.ring.read(reader.at(), &mut header).is_ok() {
+                is_readable = true;
                 let look = reader.look(&header, credit);
                 if look != Look::Nothing {
                     return look;
                 }
             }
         }
-        Look::Nothing
+        // What may be there was complete.
+        if is_readable { Look::Nothing } else { Look::Bad(Bad::Unreadable) }
     }
 
     /// Has a record's data in [`data`](Self::data), and every opening find the record; false when no copy has it as it was
     /// stored.
     #[must_use]
-    pub fn fetch(&self, at: u64, length: usize, crc: u32) -> bool {
+    pub fn fetch(&self, record: &Look) -> bool {
+        let Look::Write { at, length, data_crc: crc, .. } = *record else { return false };
         let mut data = self.data.borrow_mut();
         let data = &mut data[..length];
         // Copied first: the host may change it at any moment.
@@ -208,22 +219,19 @@ impl Ring {
             copy.ring.read(at, data).is_ok() && crc32c(data) == crc
         };
         let found = self.copies.iter().any(|copy| has(copy, data));
-        found && (self.copies.len() == 1 || self.mend(at, data)) && self.keep(at)
+        found && (self.copies.len() == 1 || self.mend(record, at, data)) && self.keep(at)
     }
 
     /// Has the record of this data be in each copy that takes it, before it is in the log: were it in the log and not
     /// found, what is before it would be taken again, over it.
-    fn mend(&self, at: u64, data: &[u8]) -> bool {
+    fn mend(&self, record: &Look, at: u64, data: &[u8]) -> bool {
         let from = at - u64_of(HEADER);
         let header = |copy: &RingCopy| {
             let mut header = [0; HEADER];
             copy.ring.read(from, &mut header).is_ok().then_some(header)
         };
         let reader = self.reader.get();
-        let is_it = |header: &[u8; HEADER]| {
-            let look = reader.look(header, u64::MAX);
-            matches!(look, Look::Write { length, .. } if length == data.len())
-        };
+        let is_it = |header: &[u8; HEADER]| reader.look(header, u64::MAX) == *record;
         let whole = self.copies.iter().filter_map(header).find(is_it);
         let Some(whole) = whole else { return false };
         let mut there = vec![0; data.len()];
@@ -304,6 +312,7 @@ impl Ring {
 
     /// Ends it for what its host did.
     pub fn end_as_bad(&self, bad: Bad) {
+        self.has_lost.set(self.has_lost.get() || bad == Bad::Unreadable);
         self.bad.set(self.bad.get().or(Some(bad)));
         self.end();
     }
@@ -318,20 +327,28 @@ impl Ring {
 
     /// Whether a whole header lies further on: then what is between is damaged, unless it is there by now. (A host may
     /// store late; it sees that the window does not stand.)
-    fn shows_damage(&self) -> bool {
+    async fn shows_damage(&self) -> bool {
         let (reader, ring) = (self.reader.get(), self.identity.ring_bytes);
-        let mut lines = (0..ring).step_by(usize64(window::ALIGN));
-        let shows = lines
-            .any(|at| self.header_at(at).is_some_and(|header| reader.shows_damage(&header, at)));
-        shows && self.look() == Look::Nothing
+        let lines = (0..ring).step_by(usize64(window::ALIGN));
+        for (n, at) in lines.enumerate() {
+            let header = self.header_at(at);
+            if header.is_some_and(|header| reader.shows_damage(&header, at)) {
+                return self.look() == Look::Nothing && self.position() == reader.position();
+            }
+            if n % LINES_A_TURN == LINES_A_TURN - 1 {
+                yield_now().await;
+            }
+        }
+        false
     }
 
     /// All that was there is taken: it takes nothing more, and its host is told how far it was.
-    pub fn finish(&self) {
+    pub async fn finish(&self) {
         if self.has_ended() {
             return;
         }
-        self.has_lost.set(self.shows_damage());
+        let shows_damage = self.shows_damage().await;
+        self.has_lost.set(self.has_lost.get() || shows_damage);
         self.end();
     }
 
@@ -382,21 +399,27 @@ impl Ring {
     }
 }
 
-/// A word in each of the copies.
+/// A word in each of the copies that can be read.
 fn words_of(copies: &[RingCopy], at: u64) -> Result<Vec<u64>> {
     let words = copies.iter().map(|copy| copy.state.load(at));
-    Ok(words.collect::<std::result::Result<Vec<_>, _>>()?)
+    let (read, failed): (Vec<_>, Vec<_>) = words.partition(|word| word.is_ok());
+    match (read.is_empty(), failed.into_iter().next()) {
+        (true, Some(Err(error))) => Err(error.into()),
+        _ => Ok(read.into_iter().flatten().collect()),
+    }
 }
 
 /// Bytes of a state page.
 pub const STATE_BYTES: u64 = u64_of(PAGE);
 
-/// What a state page says it is of.
+/// What a state page says it is of; none where its words make no sense.
 ///
 /// # Errors
 /// Those of reading it.
 pub fn identity_of(state: &Pmem) -> Result<Option<Identity>> {
     let mut bytes = [0; IDENTITY];
     state.read(0, &mut bytes)?;
-    Ok(Identity::decode(&bytes))
+    let taken = state.load(TAKEN_AT)?;
+    let makes_sense = taken.is_multiple_of(window::ALIGN) && taken < POSITIONS_END;
+    Ok(Identity::decode(&bytes).filter(|_| makes_sense))
 }

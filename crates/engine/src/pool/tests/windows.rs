@@ -1,6 +1,6 @@
 //! Direct write windows: what a host stores by itself is seen by everybody, and there after everything.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use media::SimulatedPmem;
 use stdx::num::{low32, u64_of};
@@ -85,8 +85,13 @@ impl Host {
     }
 }
 
+async fn granted(pool: &Pool, volume: [u8; 16], epoch: u64) -> crate::Result<GrantedWindow> {
+    let number = std::num::NonZeroU32::new(low32(epoch)).unwrap();
+    pool.grant_window(volume, RING, epoch, number).await
+}
+
 async fn grant(pool: &Pool, epoch: u64) -> Host {
-    Host::new(pool.grant_window([1; 16], RING, epoch).await.unwrap())
+    Host::new(granted(pool, [1; 16], epoch).await.unwrap())
 }
 
 fn memory(devices: usize) -> (Vec<Arc<SimulatedPmem>>, LogSpec) {
@@ -164,7 +169,7 @@ fn parts_of_blocks_are_taken_and_what_is_beside_them_stays() {
         let small = VolumeSpec { block_size: 512, id: [2; 16], ..volume("small", MIB) };
         let v = pool.create_volume(small).await.unwrap();
         v.write(0, &block(0, 1)).await.unwrap();
-        let host = Host::new(pool.grant_window([2; 16], RING, 8).await.unwrap());
+        let host = Host::new(granted(&pool, [2; 16], 8).await.unwrap());
         let mut expected = block(0, 1);
         for n in 0..3000_usize {
             let (at, byte) = (n % 8 * 512, low32(u64_of(n)).to_le_bytes()[0]);
@@ -244,7 +249,7 @@ fn what_happens_to_a_volume_ends_its_window_first() {
         assert_eq!(host.phase(), Phase::Stands, "another one");
         pool.set_quota("db", Some(64 * MIB)).await.unwrap();
         assert_eq!(host.phase(), Phase::Ended);
-        assert_eq!(pool.grant_window([1; 16], RING, 24).await.unwrap_err().kind, Kind::Unsupported);
+        assert_eq!(granted(&pool, [1; 16], 24).await.unwrap_err().kind, Kind::Unsupported);
         pool.set_quota("db", None).await.unwrap();
         let host = grant(&pool, 25).await;
         pool.end_window([1; 16], None).await.unwrap();
@@ -377,29 +382,82 @@ fn a_host_that_never_stops_keeps_nobody_waiting() {
         let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));
         let (pool, v) = created(&drives, &log, 1).await;
         let host = std::rc::Rc::new(grant(&pool, 60).await);
-        let storing = std::rc::Rc::clone(&host);
+        let (storing, stored) = (std::rc::Rc::clone(&host), std::rc::Rc::new(Cell::new(0_u64)));
+        let so_far = std::rc::Rc::clone(&stored);
         let hammer = reactor::spawn(async move {
-            let mut stored = 0_u64;
             loop {
-                match storing.write(stored % 512 * AT, &block(0, stored)) {
-                    Wrote::Complete => stored += 1,
+                let version = so_far.get();
+                match storing.write(version % 512 * AT, &block(0, version)) {
+                    Wrote::Complete => so_far.set(version + 1),
                     Wrote::NoCredit if storing.phase() == Phase::Stands => {
                         reactor::sleep(PAUSE).await;
                     }
-                    Wrote::NoCredit | Wrote::Ended => return stored,
+                    Wrote::NoCredit | Wrote::Ended => return so_far.get(),
                 }
             }
         });
-        for at in 0..200 {
+        let mut at = 0;
+        while stored.get() < 2000 {
             v.write((512 + at) * AT, &block(at, 1)).await.unwrap();
             assert_eq!(read(&v, 512 + at).await, block(at, 1));
+            at = (at + 1) % 512;
+            // The host is as fast as whoever reads.
+            reactor::sleep(PAUSE).await;
         }
         pool.end_window([1; 16], None).await.unwrap();
         let stored = hammer.await.unwrap();
-        assert!(stored > 200, "{stored}");
         for version in stored.saturating_sub(512)..stored {
             assert_eq!(read(&v, version % 512).await, block(0, version));
         }
+        pool.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_ring_that_cannot_be_read_is_told_of_and_its_volume_goes_on() {
+    reactor::simulate(8, async move {
+        let (drives, (media, log)) = (drives(6, 128 * MIB), memory(1));
+        let (pool, v) = created(&drives, &log, 1).await;
+        let host = grant(&pool, 70).await;
+        assert_eq!(host.write(0, &block(0, 1)), Wrote::Complete);
+        assert_eq!(read(&v, 0).await, block(0, 1));
+        let Pmem::Simulated(ring) = &*host.granted.rings[0].copies[0].ring else { panic!() };
+        ring.poison(0..RING);
+        v.write(AT, &block(1, 1)).await.unwrap();
+        assert_eq!(read(&v, 0).await, block(0, 1));
+        assert_eq!(host.phase(), Phase::Ended);
+        pool.end_bad_windows().await.unwrap();
+        let ends = pool.take_window_ends();
+        assert_eq!((ends.len(), ends[0].lost), (1, true));
+        drop(media);
+        pool.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_state_page_that_makes_no_sense_is_a_window_that_is_not_there() {
+    let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));
+    let host = reactor::simulate(1, {
+        let (drives, log) = (drives.clone(), log.clone());
+        async move {
+            let (pool, _) = created(&drives, &log, 1).await;
+            let host = grant(&pool, 12).await;
+            assert_eq!(host.write(0, &block(0, 1)), Wrote::Complete);
+            host
+        }
+    });
+    for taken in [u64::MAX, 1 << 62, 7] {
+        host.granted.rings[0].copies[0].state.store(TAKEN_AT, taken).unwrap();
+        let (drives, log) = (drives.clone(), log.clone());
+        reactor::simulate(2, async move {
+            let opened = Pool::open(drives, log, OpenOptions::default(), &[]).await;
+            assert_eq!(opened.map(drop).unwrap_err().kind, Kind::Loss);
+        });
+    }
+    host.granted.rings[0].copies[0].state.store(TAKEN_AT, 0).unwrap();
+    reactor::simulate(3, async move {
+        let pool = reopened(&drives, &log).await;
+        assert_eq!(read(&pool.volume("db").unwrap(), 0).await, block(0, 1));
         pool.close().await.unwrap();
     });
 }

@@ -177,10 +177,10 @@ impl Front {
 
     /// Takes a record, if nothing has to be waited for.
     fn take_now(&self, ring: &Ring, look: &Look) -> Taken {
-        let (at, offset, length, crc) = match *look {
+        let (offset, length) = match *look {
             Look::Nothing | Look::Pad => return Taken::Done,
             Look::Bad(bad) => return Taken::Bad(bad),
-            Look::Write { at, offset, length, data_crc } => (at, offset, length, data_crc),
+            Look::Write { offset, length, .. } => (offset, length),
         };
         if let Some(bad) = self.check_record(ring, offset, length) {
             return Taken::Bad(bad);
@@ -194,7 +194,7 @@ impl Front {
         let Ok(Some(reserved)) = self.base.log.try_reserve_acknowledged(key, usize64(count)) else {
             return Taken::Wait;
         };
-        if !ring.fetch(at, length, crc) {
+        if !ring.fetch(look) {
             return Taken::Bad(Bad::Checksum);
         }
         match self.store_record(ring, reserved, length, count) {
@@ -243,8 +243,8 @@ impl Front {
                     break;
                 }
                 Look::Pad => {}
-                Look::Write { at, offset, length, data_crc } => {
-                    if let Err(bad) = self.take(ring, at, offset, length, data_crc).await? {
+                Look::Write { offset, length, .. } => {
+                    if let Err(bad) = self.take(ring, &look, offset, length).await? {
                         ring.end_as_bad(bad);
                         break;
                     }
@@ -267,16 +267,15 @@ impl Front {
     async fn take(
         &self,
         ring: &Ring,
-        at: u64,
+        look: &Look,
         offset: u64,
         length: usize,
-        crc: u32,
     ) -> Result<std::result::Result<(), Bad>> {
         if ring.stored.get().is_none() {
             if let Some(bad) = self.check_record(ring, offset, length) {
                 return Ok(Err(bad));
             }
-            if !ring.fetch(at, length, crc) {
+            if !ring.fetch(look) {
                 return Ok(Err(Bad::Checksum));
             }
             let (first, count) = blocks(offset, length);
@@ -345,7 +344,7 @@ impl Front {
         if !ring.has_ended() {
             ring.set_phase(Phase::Ending)?;
             ring.taken().await?;
-            ring.finish();
+            ring.finish().await;
         }
         self.windows.remove(view).await;
         Ok((ring.has_lost(), ring.bad()))

@@ -167,7 +167,12 @@ impl Windows {
             let granted = match pool.grant_window(volume, ring_bytes, epoch, number).await {
                 Ok(mut granted) => {
                     let rings = std::mem::take(&mut granted.rings).into_iter().map(Ring::of);
-                    rings.collect::<engine::Result<Vec<_>>>().map(|rings| (granted, rings))
+                    let rings = rings.collect::<engine::Result<Vec<_>>>();
+                    if rings.is_err() {
+                        // Nobody gets it. What keeps it from being ended is told when its volume is used.
+                        let _ = pool.end_window(volume, Some(granted.number)).await;
+                    }
+                    rings.map(|rings| (granted, rings))
                 }
                 Err(error) => Err(error),
             };

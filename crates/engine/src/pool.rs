@@ -143,8 +143,8 @@ struct Inner {
     copies_made: Cell<u64>,
     /// Windows that were ended for what their hosts did, or found damaged, and were not told of yet.
     window_ends: RefCell<Vec<WindowEnd>>,
-    /// Volumes that have a window, and its number.
-    windows: RefCell<BTreeMap<View, u32>>,
+    /// Volumes that have a window.
+    windows: RefCell<BTreeMap<View, windows::Open>>,
 }
 
 impl Drop for Inner {

@@ -4,7 +4,6 @@
 //! The host stores a [`Record`] with its data, fences, and looks whether the window [stands](Phase::Stands): then the write is
 //! durable, and complete. The target takes what is there before it does anything else with the volume.
 
-pub mod command;
 pub mod grant;
 pub mod page;
 pub mod reader;

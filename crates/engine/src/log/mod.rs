@@ -540,11 +540,10 @@ impl Log {
         append::delay(self.shared.ring.borrow().fill()).is_some()
     }
 
-    /// The devices of memory that records go straight to; none where the log is, or is about to be, on drives, or one of
-    /// them failed.
+    /// The devices of memory that records go straight to; none where the log is, or is about to be, on drives.
     #[must_use]
     pub fn memory(&self) -> Vec<Arc<Pmem>> {
-        if self.is_troubled() { Vec::new() } else { self.shared.store.memory() }
+        self.shared.store.memory()
     }
 
     /// The sequence after the last record there is to destage. Records that a log had not made durable when it

@@ -68,6 +68,9 @@ impl Pool {
     /// Tells whether there are enough then, or nothing more will be tried.
     async fn make_copies(&self, places: &mut Places) -> bool {
         loop {
+            if self.has_enough_copies() {
+                return true;
+            }
             // What keeps windows from being ended keeps another copy from being made.
             let Ok(_log) = self.hold_log().await else { return false };
             let superblock = &self.0.common.superblock;
@@ -88,6 +91,13 @@ impl Pool {
                 let _ = superblock.tell_failures().await;
             }
         }
+    }
+
+    /// Whether nothing is to be made. Windows go on then.
+    fn has_enough_copies(&self) -> bool {
+        let superblock = &self.0.common.superblock;
+        let enough = superblock.members.current() >= usize::from(superblock.label().log_copies);
+        self.0.closed.get() || enough && self.late_copy().is_none()
     }
 
     /// A copy of the log that all writes have been waiting for at several looks, and its drive.

@@ -343,7 +343,7 @@ impl Pool {
             pool.or_stop(pool.free_orphans().await).await?;
         }
         pool.or_stop(pool.adopt_volumes().await).await?;
-        pool.or_stop(pool.recover_windows().await).await?;
+        pool.or_stop(pool.recover_windows(options.accept_loss).await).await?;
         pool.keep_copies(spare);
         Ok(pool)
     }

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use media::{Access, Pmem};
 use reactor::event::Event;
@@ -59,6 +60,18 @@ pub struct WindowEnd {
     pub lost: bool,
 }
 
+/// A window that there is.
+pub(super) struct Open {
+    number: u32,
+    /// Beside which its files are.
+    devices: Vec<Arc<Pmem>>,
+}
+
+/// How long a turn is waited for before it is looked whether the pool was closed.
+const TURN_LOOK: Duration = Duration::from_millis(50);
+
+const NOT_MADE: &str = "a direct write window cannot be made beside the pool's log";
+
 /// What names a window's files begin with.
 const PREFIX: &str = ".window-";
 
@@ -73,7 +86,10 @@ fn names(identity: &Identity) -> (String, String) {
     (format!("{stem}.state"), format!("{stem}.ring"))
 }
 
-fn create(identity: &Identity, devices: &[Arc<Pmem>]) -> Result<Vec<RingCopy>> {
+fn create(
+    identity: &Identity,
+    devices: &[Arc<Pmem>],
+) -> std::result::Result<Vec<RingCopy>, media::Error> {
     let (state, ring) = names(identity);
     let copy = |device: &Arc<Pmem>| {
         let state = Arc::new(device.create_beside(&state, STATE_BYTES)?);
@@ -128,6 +144,18 @@ fn unsupported(what: &str) -> Error {
 pub(super) fn windows_of(catalog: &Catalog) -> Vec<(View, u32)> {
     let with = catalog.objects().filter(|object| object.window != 0);
     with.map(|object| (object.view, object.window)).collect()
+}
+
+/// Takes files of windows away whose names begin so. What is left is taken away at the next opening.
+async fn remove_files(devices: Vec<Arc<Pmem>>, prefix: String) {
+    let remove = move || {
+        for device in devices {
+            let _ = device.remove_beside(&prefix, |_| false);
+        }
+        Ok(())
+    };
+    // Elsewhere: nobody waits for that here.
+    let _ = if reactor::is_simulated() { remove() } else { reactor::blocking(remove).await };
 }
 
 /// Has a shard serve a ring; the bell has its task look.
@@ -212,7 +240,8 @@ impl Pool {
             return Err(unsupported("a volume with a quota has no direct write windows"));
         }
         let pool = common.superblock.label().pool;
-        self.0.windows.borrow_mut().insert(view, number);
+        let devices = self.memory_of_log().await?;
+        self.0.windows.borrow_mut().insert(view, Open { number, devices });
         let (of, identity) = (
             Arc::clone(state),
             Identity { epoch, ring_bytes, pool, view: view.get(), shard: 0, number },
@@ -244,7 +273,8 @@ impl Pool {
                 rings,
             }),
             Err(error) => {
-                self.end_windows(&[view]).await?;
+                // That it cannot be ended is told when that is tried again.
+                let _ = self.end_windows(&[view]).await;
                 Err(error)
             }
         }
@@ -260,7 +290,7 @@ impl Pool {
         let ending = reactor::spawn(async move {
             let _turn = pool.turn().await?;
             let Ok(state) = pool.state_with_id(volume) else { return Ok(()) };
-            let has = pool.0.windows.borrow().get(&state.view).copied();
+            let has = pool.0.windows.borrow().get(&state.view).map(|open| open.number);
             if number.is_some() && number != has {
                 return Ok(());
             }
@@ -277,14 +307,16 @@ impl Pool {
         let has = |view: &&View| self.0.windows.borrow().contains_key(*view);
         let open: Vec<View> = views.iter().filter(has).copied().collect();
         for view in open {
-            let end = move |shard: Rc<Shard>| async move { shard.front.end_window(view).await };
+            let end = move |shard: Rc<Shard>| async move { Ok(shard.front.end_window(view).await) };
             let ended = self.each(end).await?;
-            let bad = ended.iter().find_map(|(_, bad)| *bad);
-            let lost = ended.iter().any(|(lost, _)| *lost);
-            self.forget_window(view).await?;
+            // Also of one shard, where another's cannot be ended.
+            let told = || ended.iter().flatten();
+            let (bad, lost) = (told().find_map(|(_, bad)| *bad), told().any(|(lost, _)| *lost));
             if bad.is_some() || lost {
                 self.note_window_end(view, bad, lost);
             }
+            ended.into_iter().collect::<Result<Vec<_>>>()?;
+            self.forget_window(view).await?;
         }
         Ok(())
     }
@@ -316,7 +348,18 @@ impl Pool {
     pub(super) async fn hold_log(&self) -> Result<Held<'_>> {
         loop {
             // Only then: whoever changes volumes may have to wait for a device.
-            let turn = if self.open_windows() > 0 { Some(self.turn().await?) } else { None };
+            let turn = if self.open_windows() > 0 {
+                match reactor::timeout(TURN_LOOK, self.turn()).await {
+                    Ok(turn) => Some(turn?),
+                    // Whoever closes the pool has it, and may wait for this one.
+                    Err(_) => {
+                        self.check_open()?;
+                        continue;
+                    }
+                }
+            } else {
+                None
+            };
             let log = self.0.moving.hold(1).await;
             if turn.is_some() {
                 self.end_all_windows().await?;
@@ -331,30 +374,18 @@ impl Pool {
     async fn forget_window(&self, view: View) -> Result<()> {
         let unmark = |catalog: &Catalog| Ok((edit(catalog, view, 0)?, ()));
         self.0.common.superblock.change_catalog(unmark).await?;
-        self.0.windows.borrow_mut().remove(&view);
+        let open = self.0.windows.borrow_mut().remove(&view);
         if let Some(state) = self.state_of(view) {
             state.set_window(false);
         }
-        self.remove_files(&prefix_of(view), &BTreeSet::new()).await
+        remove_files(open.map_or_else(Vec::new, |open| open.devices), prefix_of(view)).await;
+        Ok(())
     }
 
-    /// Takes files of windows away whose names begin so, but for those of these windows.
-    async fn remove_files(&self, prefix: &str, keep: &BTreeSet<String>) -> Result<()> {
-        let (prefix, keep) = (prefix.to_owned(), keep.clone());
-        let remove = move |shard: Rc<Shard>| {
-            let (prefix, keep) = (prefix.clone(), keep.clone());
-            async move {
-                if shard.base.writer.shard() == 0 {
-                    for device in shard.base.log.memory() {
-                        // What is left is taken away at the next opening.
-                        let kept = |name: &str| keep.iter().any(|stem| name.starts_with(stem));
-                        let _ = device.remove_beside(&prefix, kept);
-                    }
-                }
-                Ok(())
-            }
-        };
-        self.each(remove).await.map(drop)
+    /// The devices of memory that the log is on.
+    async fn memory_of_log(&self) -> Result<Vec<Arc<Pmem>>> {
+        let all = self.each(|shard: Rc<Shard>| async move { Ok(shard.base.log.memory()) }).await?;
+        Ok(all.into_iter().next().unwrap_or_default())
     }
 
     fn note_window_end(&self, view: View, bad: Option<Bad>, lost: bool) {
@@ -375,14 +406,20 @@ impl Pool {
     /// # Errors
     /// As [`end_window`](Self::end_window).
     pub async fn end_bad_windows(&self) -> Result<()> {
-        let bad = |shard: Rc<Shard>| async move { Ok(shard.front.windows.bad()) };
-        let bad: BTreeSet<View> =
-            self.each(bad).await?.into_iter().flatten().map(|(view, _)| view).collect();
-        if bad.is_empty() {
+        if self.bad_windows().await?.is_empty() {
             return Ok(());
         }
         let _turn = self.turn().await?;
-        self.end_windows(&bad.into_iter().collect::<Vec<_>>()).await
+        // Others may have come in their places meanwhile.
+        let bad = self.bad_windows().await?;
+        self.end_windows(&bad).await
+    }
+
+    async fn bad_windows(&self) -> Result<Vec<View>> {
+        let bad = |shard: Rc<Shard>| async move { Ok(shard.front.windows.bad()) };
+        let bad: BTreeSet<View> =
+            self.each(bad).await?.into_iter().flatten().map(|(view, _)| view).collect();
+        Ok(bad.into_iter().collect())
     }
 
     /// How many volumes have a window.
@@ -392,11 +429,12 @@ impl Pool {
     }
 
     /// Ends what windows there were when the pool was closed by a crash: what hosts were told is complete is in the log
-    /// when this returns.
-    pub(super) async fn recover_windows(&self) -> Result<()> {
+    /// when this returns. Without what is not there only if `accept_loss`.
+    pub(super) async fn recover_windows(&self, accept_loss: bool) -> Result<()> {
         let open = self.0.common.superblock.catalog(windows_of);
         for (view, number) in open {
-            self.0.windows.borrow_mut().insert(view, number);
+            let devices = self.memory_of_log().await?;
+            self.0.windows.borrow_mut().insert(view, Open { number, devices });
             if let Some(state) = self.state_of(view) {
                 state.set_window(true);
                 let reopen = move |shard: Rc<Shard>| {
@@ -404,13 +442,19 @@ impl Pool {
                     async move { shard.reopen_window(state, number) }
                 };
                 let found = self.each(reopen).await?;
+                if found.contains(&false) && !accept_loss {
+                    // It was there a moment ago.
+                    let what = "a direct write window cannot be read any more: open the pool again";
+                    return Err(Error::new(Kind::Loss, what));
+                }
                 if found.contains(&false) {
                     self.0.log_lost.set(true);
                 }
             }
             self.end_windows(&[view]).await?;
         }
-        self.remove_files(PREFIX, &BTreeSet::new()).await
+        remove_files(self.memory_of_log().await?, PREFIX.to_owned()).await;
+        Ok(())
     }
 }
 
@@ -430,17 +474,17 @@ impl Shard {
         let full = || Error::new(Kind::Full, "the pool has no space to set aside for a window");
         let promise = self.capacity.promise(blocks_of(identity.ring_bytes)).ok_or_else(full)?;
         // Files are made elsewhere: nobody waits for that here.
-        let make = move || create(&identity, &devices).map_err(std::io::Error::other);
-        let unusable = |error| {
-            let what = "a direct write window cannot be made beside the pool's log";
-            Error::caused(Kind::Unsupported, what, error)
-        };
+        let make = move || Ok(create(&identity, &devices));
+        let passes = |error| Error::caused(Kind::Busy, NOT_MADE, error);
         let (made, bell) = match reactor::is_simulated() {
             true => (make(), None),
-            false => (reactor::blocking(make).await, Some(Event::new().map_err(unusable)?)),
+            false => (reactor::blocking(make).await, Some(Event::new().map_err(passes)?)),
         };
-        let copies = made.map_err(unusable)?;
-        let fd = bell.as_ref().map(Event::to_fd).transpose().map_err(unusable)?;
+        let copies = made.map_err(passes)?.map_err(|error| {
+            let never = error.kind == media::Kind::Unsupported;
+            Error::caused(if never { Kind::Unsupported } else { Kind::Busy }, NOT_MADE, error)
+        })?;
+        let fd = bell.as_ref().map(Event::to_fd).transpose().map_err(passes)?;
         let ring = Ring::create(volume, identity, copies.clone(), promise)?;
         serve(&self, ring, bell);
         Ok(GrantedRing { copies, bell: fd })

@@ -69,8 +69,11 @@ pub struct Ring {
     bad: Cell<Option<Bad>>,
     /// Records that were there are damaged.
     has_lost: Cell<bool>,
+    /// Up to where its host was told that records are in the log.
+    published: Cell<u64>,
     asked: Cell<u64>,
     answered: Cell<u64>,
+    refused: Cell<u64>,
     /// Its task takes nothing more.
     stopped: Cell<bool>,
     done: Signal,
@@ -139,8 +142,10 @@ impl Ring {
             is_taking: Cell::new(false),
             bad: Cell::new(None),
             has_lost: Cell::new(false),
+            published: Cell::new(taken),
             asked: Cell::new(0),
             answered: Cell::new(0),
+            refused: Cell::new(0),
             stopped: Cell::new(false),
             done: Signal::default(),
             wake: Notify::new(),
@@ -151,6 +156,17 @@ impl Ring {
     #[must_use]
     pub fn position(&self) -> u64 {
         self.reader.get().position()
+    }
+
+    /// Whether its host was told of all that is in the log.
+    #[must_use]
+    pub fn is_published(&self) -> bool {
+        self.published.get() == self.position()
+    }
+
+    /// What a record was to change in part is lost.
+    pub fn note_lost(&self) {
+        self.has_lost.set(true);
     }
 
     /// Up to where its host may have stored something.
@@ -272,6 +288,7 @@ impl Ring {
     pub fn publish(&self, may: bool) -> Result<()> {
         let taken = self.position();
         self.store(TAKEN_AT, taken)?;
+        self.published.set(taken);
         let blocks = self.promise.borrow().as_ref().map_or(0, Promise::left);
         let room = self.identity.ring_bytes.min(blocks.saturating_mul(BYTES_A_BLOCK));
         // What was given is not taken back, and nothing more is given at the end.
@@ -343,13 +360,18 @@ impl Ring {
     }
 
     /// All that was there is taken: it takes nothing more, and its host is told how far it was.
-    pub async fn finish(&self) {
-        if self.has_ended() {
-            return;
+    pub fn finish(&self) {
+        if !self.has_ended() {
+            assert!(!self.is_taking.get() && self.stored.get().is_none(), "nothing is half taken");
+            self.end();
         }
-        let shows_damage = self.shows_damage().await;
-        self.has_lost.set(self.has_lost.get() || shows_damage);
-        self.end();
+    }
+
+    /// Takes note of it when records are damaged.
+    pub async fn look_for_damage(&self) {
+        if !self.has_ended() && self.shows_damage().await {
+            self.note_lost();
+        }
     }
 
     /// Waits until all that is there by now is in the log.
@@ -360,13 +382,15 @@ impl Ring {
         let number = self.asked.get() + 1;
         self.asked.set(number);
         self.wake.notify();
-        let is_done = || self.answered.get() >= number || self.has_ended() || self.stopped.get();
+        let is_done = || {
+            let told = self.answered.get().max(self.refused.get()) >= number;
+            told || self.has_ended() || self.stopped.get()
+        };
         self.done.until(is_done).await;
         if self.answered.get() >= number || self.has_ended() {
             return Ok(());
         }
-        let what =
-            "what a host stored in its direct write window cannot be taken: the shard failed";
+        let what = "what a host stored in its direct write window cannot be taken now: drives are missing, or the log failed";
         Err(Error::new(Kind::Failed, what))
     }
 
@@ -379,6 +403,12 @@ impl Ring {
     /// All that was there when this was asked for is in the log.
     pub fn answer(&self, asked: u64) {
         self.answered.set(asked);
+        self.done.raise();
+    }
+
+    /// What was asked for so far cannot be done now.
+    pub fn refuse(&self, asked: u64) {
+        self.refused.set(asked);
         self.done.raise();
     }
 

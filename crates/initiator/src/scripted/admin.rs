@@ -115,7 +115,7 @@ impl Link {
                 Outcome::Data(self.ana_log(sqe))
             }
             admin::GET_LOG_PAGE => Outcome::Data(self.discovery_log(sqe)),
-            window::command::RECEIVE => match &*self.shared.window.borrow() {
+            admin::WINDOW_RECEIVE => match &*self.shared.window.borrow() {
                 Some(grant) => {
                     assert_eq!((sqe.cdw10.get(), sqe.cdw11.get()), (127, 1));
                     self.shared.windows.set(self.shared.windows.get() + 1);
@@ -123,7 +123,7 @@ impl Link {
                 }
                 None => done(sqe, Status::INVALID_OPCODE.with_dnr()),
             },
-            window::command::END => {
+            admin::WINDOW_END => {
                 self.shared.ended.borrow_mut().push(sqe.cdw10.get());
                 done(sqe, Status::SUCCESS)
             }

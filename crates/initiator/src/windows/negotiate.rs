@@ -1,10 +1,8 @@
 //! The commands by which windows come and go.
 
-use nvme::sqe::Sqe;
+use nvme::window::{Fabric, GRANT_BYTES, WindowEnd, WindowReceive};
 use stdx::num::u32_of;
 use window::Grant;
-use window::command::{END, FABRIC_SHM, RECEIVE, receive};
-use window::grant::GRANT_BYTES;
 
 use crate::Error;
 use crate::controller::Controller;
@@ -17,9 +15,8 @@ impl Controller {
     /// # Errors
     /// As [`Controller::execute`]; [`Error::Answer`] for a grant that makes no sense.
     pub async fn ask_for_window(&self, nsid: u32, ring_bytes: u64) -> Result<Grant, Error> {
-        let [cdw10, cdw11, cdw12] = receive(FABRIC_SHM, ring_bytes);
-        let mut sqe = Sqe::new(RECEIVE, 0, nsid);
-        (sqe.cdw10, sqe.cdw11, sqe.cdw12) = (cdw10.into(), cdw11.into(), cdw12.into());
+        let ring_bytes = Some(ring_bytes).filter(|bytes| *bytes > 0);
+        let sqe = WindowReceive { nsid, fabric: Fabric::Shm, ring_bytes }.to_sqe(0);
         let page = Data::page(u32_of(GRANT_BYTES));
         let (_, page) = self.execute("Window Receive", sqe, page).await?;
         Grant::decode(page.bytes())
@@ -31,8 +28,7 @@ impl Controller {
     /// # Errors
     /// As [`Controller::execute`].
     pub async fn end_window(&self, nsid: u32, number: u32) -> Result<(), Error> {
-        let mut sqe = Sqe::new(END, 0, nsid);
-        sqe.cdw10 = number.into();
+        let sqe = WindowEnd { nsid, number }.to_sqe(0);
         self.execute("Window End", sqe, Data::None).await?;
         Ok(())
     }

@@ -380,10 +380,8 @@ fn packets_keep_their_borders_and_bring_descriptors() {
             crate::sys::write_count(copy).unwrap();
             crate::sys::read_count(bell).unwrap();
         }
-        for none in [&[][..], &[bells[0].as_fd(); 17]] {
-            let refused = other.send_packet(b"none", none).await.unwrap_err();
-            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
-        }
+        let refused = other.send_packet(b"many", &[bells[0].as_fd(); 17]).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         drop(other);
         assert_eq!(here.recv(&mut bytes).await.unwrap(), 0, "the end");
     })

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::{Task, yield_now};
+use reactor::{Task, buffer, yield_now};
 use stdx::num::{u64_of, usize64};
 use window::{Bad, Look, Phase};
 
@@ -124,7 +124,6 @@ impl Front {
         if ring.is_taking.get() || ring.stored.get().is_some() {
             return false;
         }
-        let before = ring.position();
         let mut is_caught_up = false;
         for _ in 0..TAKEN_AT_ONCE {
             let look = ring.look();
@@ -141,7 +140,8 @@ impl Front {
                 }
             }
         }
-        is_caught_up &= ring.position() == before || self.publish(&ring).is_ok();
+        // Also where it could not be said before.
+        is_caught_up &= ring.is_published() || self.publish(&ring).is_ok();
         is_caught_up
     }
 
@@ -197,23 +197,19 @@ impl Front {
         if !ring.fetch(look) {
             return Taken::Bad(Bad::Checksum);
         }
-        match self.store_record(ring, reserved, length, count) {
+        let stored = self.store_blocks(ring, reserved, &ring.data.borrow()[..length]);
+        match stored {
             Ok(true) => Taken::Done,
             // The task sees why, too.
             Ok(false) | Err(_) => Taken::Wait,
         }
     }
 
-    /// Stores what was fetched of a record; tells whether it is durable.
-    fn store_record(
-        &self,
-        ring: &Ring,
-        mut reserved: Reserved<'_>,
-        length: usize,
-        blocks: u64,
-    ) -> Result<bool> {
-        reserved.fill(&ring.data.borrow()[..length])?;
+    /// Stores blocks of a record; tells whether they are durable.
+    fn store_blocks(&self, ring: &Ring, mut reserved: Reserved<'_>, data: &[u8]) -> Result<bool> {
+        reserved.fill(data)?;
         let stored = reserved.commit()?;
+        let blocks = u64_of(data.len() / BLOCK);
         ring.stored.set(Some(Stored { sequence: stored.sequence, blocks }));
         if stored.is_durable {
             self.note_stored(ring);
@@ -280,37 +276,59 @@ impl Front {
             }
             let (first, count) = blocks(offset, length);
             if !is_whole(offset, length) || ring.volume.takes_turns() {
-                self.take_in_turn(ring, offset, length).await?;
-                return Ok(Ok(()));
+                return self.take_in_turn(ring, offset, length).await.map(Ok);
             }
             self.destage.look_at_log();
             let key = Key::new(ring.volume.view, first);
             let reserved = self.base.log.reserve_acknowledged(key, usize64(count)).await?;
-            self.store_record(ring, reserved, length, count)?;
+            self.store_blocks(ring, reserved, &ring.data.borrow()[..length])?;
         }
+        self.make_stored_durable(ring).await.map(Ok)
+    }
+
+    /// Waits until what the next record says is in the log for good.
+    async fn make_stored_durable(&self, ring: &Ring) -> Result<()> {
         if let Some(Stored { sequence, .. }) = ring.stored.get() {
             self.base.log.make_durable(sequence).await?;
             self.note_stored(ring);
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Takes a record of parts of blocks, or of a volume whose users take turns.
     async fn take_in_turn(&self, ring: &Ring, offset: u64, length: usize) -> Result<()> {
-        let data: Box<[u8]> = ring.data.borrow()[..length].into();
-        let (_, count) = blocks(offset, length);
-        loop {
-            // Room for it is given back for as long as it takes to take it again.
-            let promise = ring.promise.borrow_mut().as_mut().map(|promise| promise.split(count));
-            drop(promise);
-            match self.write_in_turn(&ring.volume, offset, &data).await {
-                Ok(()) => return Ok(()),
-                Err(error) if error.kind == Kind::Full && !self.base.is_over() => {
-                    reactor::sleep(FULL_PAUSE).await;
+        let (first, count) = blocks(offset, length);
+        let mut turn = self.partial.hold(ring.volume.view, first..first + count).await;
+        let taken = self.take_parts(ring, offset, length).await;
+        turn.ended = true;
+        taken
+    }
+
+    /// Takes a record whose first or last block keeps a part, by space that was set aside for it.
+    async fn take_parts(&self, ring: &Ring, offset: u64, length: usize) -> Result<()> {
+        self.partial.settle(&self.base.log).await?;
+        let (first, count) = blocks(offset, length);
+        let (skip, bytes) = (usize64(offset % BLOCK_BYTES), usize64(count) * BLOCK);
+        let mut whole = buffer::scratch(bytes).await;
+        let edges = [(skip > 0, 0), ((skip + length) % BLOCK > 0, usize64(count) - 1)];
+        for (_, at) in edges.into_iter().filter(|(is_part, _)| *is_part) {
+            let block = &mut whole[at * BLOCK..(at + 1) * BLOCK];
+            match self.read_blocks(&ring.volume, first + u64_of(at), block).await {
+                Ok(()) => {}
+                // The rest of the block is lost, and with it what was to be a part of that: as it is told of a block.
+                Err(error) if error.kind == Kind::Corrupt => {
+                    ring.note_lost();
+                    return Ok(());
                 }
                 Err(error) => return Err(error),
             }
         }
+        whole[skip..skip + length].copy_from_slice(&ring.data.borrow()[..length]);
+        self.destage.look_at_log();
+        let key = Key::new(ring.volume.view, first);
+        let reserved = self.base.log.reserve_acknowledged(key, usize64(count)).await?;
+        self.store_blocks(ring, reserved, &whole[..bytes])?;
+        self.make_stored_durable(ring).await
     }
 
     /// The task of a ring: takes what is there when it is asked to, when the host rings, and at leisure.
@@ -321,7 +339,15 @@ impl Front {
             let taken = self.take_all(ring).await;
             ring.is_taking.set(false);
             if taken.is_err() {
-                break;
+                // What is in the way may pass, as drives that are missing; whoever waits is told meanwhile.
+                ring.refuse(asked);
+                if !self.base.is_over() && !self.base.log.has_ended() {
+                    let _ = reactor::timeout(TRIED_AGAIN, ring.woken()).await;
+                }
+                if self.base.log.has_ended() {
+                    break;
+                }
+                continue;
             }
             ring.answer(asked);
             let lacks = ring.lacks_credit() && self.publish(ring).is_ok() && ring.lacks_credit();
@@ -344,7 +370,12 @@ impl Front {
         if !ring.has_ended() {
             ring.set_phase(Phase::Ending)?;
             ring.taken().await?;
-            ring.finish().await;
+            ring.look_for_damage().await;
+            // A record that its host stored late is in the log, and told of, or not begun.
+            while ring.is_taking.get() || ring.stored.get().is_some() {
+                ring.taken().await?;
+            }
+            ring.finish();
         }
         self.windows.remove(view).await;
         Ok((ring.has_lost(), ring.bad()))
@@ -354,7 +385,7 @@ impl Front {
 /// Between two looks whether a host can be given more credit.
 const CREDIT_PAUSE: Duration = Duration::from_millis(5);
 
-/// Between two attempts to take a part of a block that others left no space for.
-const FULL_PAUSE: Duration = Duration::from_millis(10);
+/// Between two attempts to take what could not be.
+const TRIED_AGAIN: Duration = Duration::from_millis(100);
 
 const _: () = assert!(window::DATA_BYTES_MAX / BLOCK < crate::log::RECORD_BLOCKS_MAX);

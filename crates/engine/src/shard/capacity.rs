@@ -65,14 +65,6 @@ impl Promise {
         promise
     }
 
-    /// Leave for so many of them, on its own.
-    #[must_use]
-    pub fn split(&mut self, blocks: u64) -> Self {
-        let blocks = blocks.min(self.blocks);
-        self.blocks -= blocks;
-        Self { capacity: Rc::clone(&self.capacity), blocks, charge: Charge::default() }
-    }
-
     /// With more, to which no quota was charged.
     pub fn add(&mut self, more: Self) {
         let mut more = more;

@@ -310,7 +310,8 @@ impl Front {
         let (first, count) = blocks(offset, length);
         let (skip, bytes) = (usize64(offset % BLOCK_BYTES), usize64(count) * BLOCK);
         let mut whole = buffer::scratch(bytes).await;
-        let edges = [(skip > 0, 0), ((skip + length) % BLOCK > 0, usize64(count) - 1)];
+        let ends_in_part = !(skip + length).is_multiple_of(BLOCK);
+        let edges = [(skip > 0, 0), (ends_in_part, usize64(count) - 1)];
         for (_, at) in edges.into_iter().filter(|(is_part, _)| *is_part) {
             let block = &mut whole[at * BLOCK..(at + 1) * BLOCK];
             match self.read_blocks(&ring.volume, first + u64_of(at), block).await {

@@ -66,7 +66,7 @@ pub const WINDOW_RING_BYTES: u64 = 4 << 20;
 /// How long the token for a window is good (`docs/anof.md`).
 pub const TOKEN_LIFE: Duration = Duration::from_secs(10);
 /// Programs that are handed out rings at once, and how long each may take: it sends 16 bytes and receives some messages.
-pub const WINDOW_CALLERS: usize = 8;
+pub const WINDOW_CALLERS: usize = 64;
 /// See [`WINDOW_CALLERS`].
 pub const WINDOW_PATIENCE: Duration = Duration::from_secs(2);
 /// Connections, of them, that have not become a queue yet. One comes in place of another of an address with most then.

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::config::Settings;
 use crate::serving::reactors::Reactors;
 use crate::space::Watch;
-use crate::windows::Windows;
+use crate::windows::{self, Windows};
 use crate::{Error, Result};
 
 mod again;
@@ -567,7 +567,13 @@ impl Pools {
         // Side by side: what one waits for is nothing to the others.
         std::thread::scope(|scope| {
             for pool in &open {
-                scope.spawn(|| pool.close());
+                scope.spawn(|| {
+                    pool.close();
+                    for end in pool.ends_at_close() {
+                        let told = windows::told(pool.name(), &end);
+                        told.iter().for_each(|(_, words)| tracing::error!("{words}"));
+                    }
+                });
             }
         });
     }

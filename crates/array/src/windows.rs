@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use engine::{GrantedWindow, Pool};
+use api::v1::Severity;
+use api::value::Name;
+use engine::{GrantedWindow, Pool, WindowEnd};
 use reactor::{Handle, Nanos};
 use target::windows::{Ending, Granted, Granting, NotEnded, Refused};
 use uuid::Uuid;
@@ -22,7 +24,7 @@ use crate::config::Settings;
 use crate::limits::{TOKEN_LIFE, WINDOW_RING_BYTES};
 use crate::serving::reactors::Reactors;
 use books::Books;
-use offers::{Offers, Ring, drawn};
+use offers::{Offers, Ring, RingFiles, drawn};
 use socket::Socket;
 
 /// How long a pool that is being closed, and ends its windows by that, is waited for; and how often it is looked.
@@ -176,7 +178,7 @@ impl Windows {
                 }
                 Err(error) => Err(error),
             };
-            let told = granted.as_ref().ok().map(|(of, rings)| (of.number, state_of(rings)));
+            let told = granted.as_ref().ok().map(|(of, rings)| (of.number, states_of(rings)));
             windows.books().settle(volume, told);
             granted.map_err(|error| refused(&error))
         });
@@ -194,11 +196,15 @@ impl Windows {
             (volume, granted.number),
             handed,
         );
-        let offers = Arc::clone(&self.offers);
-        // What nobody asks for is kept no longer than it is good.
+        let itself = Weak::clone(&self.itself);
+        // What nobody asks for is kept no longer than it is good, nor is the window, which keeps others out.
         let _ = self.reactors.acceptor(0).spawn(move || async move {
             reactor::sleep(TOKEN_LIFE).await;
-            offers.expire(reactor::now_exact());
+            let Some(windows) = itself.upgrade() else { return };
+            for (volume, number) in windows.offers.expire(reactor::now_exact()) {
+                // That it cannot be is told there, and tried again by whoever wants another.
+                let _ = windows.ended(volume, number).await;
+            }
         });
         Grant {
             number: granted.number,
@@ -259,10 +265,28 @@ fn drawn_numbers() -> (u64, NonZeroU32) {
     (epoch, NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
 }
 
-/// The state page by which it is seen whether a window stands: all of its rings' say the same.
-fn state_of(rings: &[Ring]) -> Option<std::fs::File> {
-    let state = &rings.first()?.copies.first()?.state;
-    state.as_fd().try_clone_to_owned().ok().map(Into::into)
+/// What operators are told of the end of a window that nobody asked for.
+pub fn told(pool: &Name, end: &WindowEnd) -> Vec<(Severity, String)> {
+    let window = format!("the direct write window of volume {pool}/{}", end.volume);
+    let kept = if end.lost { "" } else { "; what it had stored before that was kept" };
+    let bad = end.bad.map(|bad| {
+        let words = format!("{window} was ended for what its host did: {bad}{kept}");
+        (Severity::Warning, words)
+    });
+    let lost = end.lost.then(|| {
+        let words = format!(
+            "{window} was damaged: writes that its host was told are complete are lost; its host changed what it had stored, or \
+             the memory that the log is on failed"
+        );
+        (Severity::Error, words)
+    });
+    bad.into_iter().chain(lost).collect()
+}
+
+/// The state pages by which it is seen whether a window stands.
+fn states_of(rings: &[Ring]) -> Vec<Vec<std::fs::File>> {
+    let own = |copy: &RingFiles| copy.state.as_fd().try_clone_to_owned().map(Into::into).ok();
+    rings.iter().map(|ring| ring.copies.iter().filter_map(own).collect()).collect()
 }
 
 fn refused(error: &engine::Error) -> Refused {

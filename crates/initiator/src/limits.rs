@@ -84,10 +84,19 @@ pub const WINDOW_LOOK: Duration = Duration::from_micros(100);
 /// one record of 4 KiB takes.
 pub const WINDOW_TRIES: u32 = 32;
 
+/// How long a window stood at least that was not soon taken away.
+pub const WINDOW_STOOD: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+
+/// How long a window that is required is asked for where another has it, or the last one is being ended: this host's own may be.
+pub const WINDOW_REQUIRED: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+
+/// Between two attempts meanwhile.
+pub const WINDOW_REQUIRED_LOOK: Duration = Duration::from_millis(20);
+
 /// Between two attempts to have another window in place of one that ended.
 pub const WINDOW_DELAY: Duration = Duration::from_secs(1);
 
-/// The same, after attempts that failed: it doubles up to this.
+/// The same, after attempts that failed, and windows that were soon taken away: it doubles up to this.
 pub const WINDOW_DELAY_MOST: Duration = Duration::from_secs(30);
 
 /// Rings up to this length, in bytes, are written through the cache: they stay in that of a core, and are taken from

@@ -42,6 +42,8 @@ pub struct Script {
     pub fault: Fault,
     /// Of what a hostile controller sends.
     pub seed: u64,
+    /// Identify Controller says that it has direct write windows.
+    pub windows: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +97,7 @@ impl Default for Script {
             records: 3,
             fault: Fault::None,
             seed: 0,
+            windows: true,
         }
     }
 }
@@ -118,6 +121,8 @@ struct Shared {
     held: RefCell<Vec<(Sqe, Vec<u8>)>>,
     /// What is granted to who asks for a direct write window.
     window: RefCell<Option<Grant>>,
+    /// So many who ask for one are told that another has it.
+    window_busy: Cell<u32>,
     /// Windows granted, and those given back.
     windows: Cell<u32>,
     ended: RefCell<Vec<u32>>,
@@ -169,6 +174,7 @@ impl Scripted {
             chance: RefCell::new(Prng::new(script.seed)),
             held: RefCell::default(),
             window: RefCell::default(),
+            window_busy: Cell::new(0),
             windows: Cell::new(0),
             ended: RefCell::default(),
             aborted: RefCell::default(),
@@ -205,6 +211,11 @@ impl Scripted {
 
     pub fn set_fault(&self, fault: Fault) {
         self.shared.fault.set(fault);
+    }
+
+    /// Tells so many who ask for a direct write window that another has it.
+    pub fn refuse_windows(&self, times: u32) {
+        self.shared.window_busy.set(times);
     }
 
     /// Grants this to who asks for a direct write window.

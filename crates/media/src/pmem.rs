@@ -11,7 +11,7 @@ pub use beside::Access;
 pub use simulated::SimulatedPmem;
 
 use crate::error::{Error, Kind, Operation};
-use mapped::{Mapped, Way};
+use mapped::{Length, Mapped, Way};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Pmem {
     /// # Errors
     /// `Unsupported` when the file is not on DAX (`MAP_SYNC` refused); else as the system calls.
     pub fn dax(path: &Path, create: Option<u64>) -> Result<Self, Error> {
-        Mapped::file(path, create, Way::Dax).map(Self::Dax)
+        Mapped::file(path, Length::All(create), Way::Dax).map(Self::Dax)
     }
 
     /// Maps a shared-memory file, creating it with `create` bytes when there is none.
@@ -49,7 +49,7 @@ impl Pmem {
     /// # Errors
     /// As the system calls; `Full` when the file system has no room for all of it.
     pub fn shared(path: &Path, create: Option<u64>) -> Result<Self, Error> {
-        Mapped::file(path, create, Way::Shared).map(Self::Shared)
+        Mapped::file(path, Length::All(create), Way::Shared).map(Self::Shared)
     }
 
     /// What a file holds, only to be looked at: the file is opened for reading, and what is stored
@@ -58,7 +58,7 @@ impl Pmem {
     /// # Errors
     /// As the system calls.
     pub fn snapshot(path: &Path) -> Result<Self, Error> {
-        Mapped::file(path, None, Way::Private).map(Self::Anonymous)
+        Mapped::file(path, Length::All(None), Way::Private).map(Self::Anonymous)
     }
 
     /// Maps the first `len` bytes, whole pages, of a file that another process made and gave the descriptor of, to be
@@ -70,7 +70,11 @@ impl Pmem {
     pub fn of_fd(fd: impl AsFd, len: u64) -> Result<Self, Error> {
         match Mapped::of_fd(fd.as_fd(), len, true, Way::Dax) {
             Ok(mapped) => Ok(Self::Dax(mapped)),
-            Err(_) => Mapped::of_fd(fd.as_fd(), len, true, Way::Shared).map(Self::Shared),
+            Err(error) if error.kind == Kind::Unsupported => {
+                Mapped::of_fd(fd.as_fd(), len, true, Way::Shared).map(Self::Shared)
+            }
+            // What passes says nothing of the file: stores would be flushed to the cache alone.
+            Err(error) => Err(error),
         }
     }
 

@@ -10,6 +10,9 @@ use crate::sqe::Sqe;
 pub const GRANT_BYTES: usize = 512;
 const DWORDS: u32 = u32_of(GRANT_BYTES) / 4 - 1;
 
+/// What the vendor specific bytes of Identify Controller begin with where there are windows: these opcodes are others' elsewhere.
+pub const MARK: [u8; 8] = *b"FLWINDOW";
+
 /// What CDW12 counts in, in bytes.
 const UNIT: u64 = 4096;
 

@@ -97,6 +97,20 @@ mod tests {
     }
 
     #[test]
+    fn who_else_has_it_cannot_have_a_reactor_wait() {
+        run(Config::default(), async {
+            let one = Event::new().unwrap();
+            let theirs = one.to_fd().unwrap();
+            crate::sys::set_blocking(&theirs).unwrap();
+            assert!(!one.take().unwrap());
+            crate::sys::write_count(&theirs).unwrap();
+            one.wait().await.unwrap();
+            assert!(!one.take().unwrap());
+        })
+        .unwrap();
+    }
+
+    #[test]
     fn nothing_else_is_taken_for_one() {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(Event::from_fd(socket.into()).is_err());

@@ -109,7 +109,7 @@ pub(crate) const CONTENTION_YIELD_NANOS: u64 = 20_000_000;
 pub(crate) const BACKLOG: i32 = 1024;
 
 /// The same of a Unix socket that keeps the borders of messages: programs of this machine, each for a moment.
-pub(crate) const PACKETS_BACKLOG: i32 = 16;
+pub(crate) const PACKETS_BACKLOG: i32 = 128;
 
 /// Alignment of every buffer: what direct I/O may ask for at most, and a page.
 pub const BUFFER_ALIGN: usize = 4096;

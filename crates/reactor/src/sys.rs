@@ -131,11 +131,13 @@ pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Takes an event counter's count; `WouldBlock` when that is zero.
+/// Takes an event counter's count; `WouldBlock` when that is zero, whatever others made of the descriptor's flags: they may
+/// have it too.
 pub(crate) fn read_count(fd: &OwnedFd) -> io::Result<()> {
     let mut count = [0u8; 8];
-    // SAFETY: `count` has room for the eight bytes.
-    let rc = unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    let to = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
+    // SAFETY: `to` is one piece, with room for the eight bytes.
+    let rc = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const to, 1, -1, libc::RWF_NOWAIT) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -144,6 +146,14 @@ pub(crate) fn write_count(fd: &OwnedFd) -> io::Result<()> {
     let one = 1u64.to_ne_bytes();
     // SAFETY: `one` is eight readable bytes.
     let rc = unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// As another process may that has it as well.
+#[cfg(test)]
+pub(crate) fn set_blocking(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the call takes no pointers.
+    let rc = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, 0) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

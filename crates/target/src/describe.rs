@@ -13,6 +13,7 @@ use nvme::identify::{
 use nvme::log::{CommandEffects, EffectsLog, SupportedPage, SupportedPages, lid};
 use nvme::opcode::{admin, io};
 use nvme::property::Version;
+use nvme::window::MARK;
 use stdx::num::{low8, low16};
 
 use crate::controller::{ANA_GROUPS, CQE_LOG2, Controller, Kind, SQE_LOG2};
@@ -80,6 +81,9 @@ pub(crate) fn io_controller(
     let mut id = controller_base(target, controller);
     set_ascii(&mut id.sn, &subsystem.spec.serial);
     set_ascii(&mut id.mn, &subsystem.spec.model);
+    if controller.grants_windows() {
+        id.vs[..MARK.len()].copy_from_slice(&MARK);
+    }
     id.ctratt = (id.ctratt.get() | bits::CTRATT_RESERVATIONS_NEED_HOSTID).into();
     id.cmic = bits::CMIC_MULTI_PORT | bits::CMIC_MULTI_CONTROLLER | bits::CMIC_ANA;
     id.oaes = (bits::OAES_NAMESPACE_ATTRIBUTE | bits::OAES_ANA_CHANGE).into();

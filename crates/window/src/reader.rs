@@ -3,11 +3,14 @@
 use stdx::num::{u64_of, usize32};
 
 use crate::ALIGN;
-use crate::record::{HEADER, Kind, Record, bytes_of};
+use crate::record::{HEADER, Header, Kind, bytes_of};
 
 /// Why a window is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Bad {
+    /// A whole header that says what none can.
+    #[error("a record of a direct write window makes no sense")]
+    Malformed,
     /// A whole header that is at another place than it says.
     #[error("a record of a direct write window lies where none can be")]
     Misplaced,
@@ -76,15 +79,16 @@ impl Reader {
     #[must_use]
     #[inline]
     pub fn look(&self, header: &[u8; HEADER], credit: u64) -> Look {
-        let Some(record) = Record::decode(header) else { return Look::Nothing };
-        if record.epoch != self.epoch || self.is_of_last_lap(record.position) {
+        let Some(found) = Header::decode(header) else { return Look::Nothing };
+        if found.epoch != self.epoch || self.is_of_last_lap(found.position) {
             return Look::Nothing;
         }
-        if record.position != self.position {
+        if found.position != self.position {
             return Look::Bad(Bad::Misplaced);
         }
+        let Some(kind) = found.kind else { return Look::Bad(Bad::Malformed) };
         let left = self.ring_bytes - self.at();
-        match record.kind {
+        match kind {
             Kind::Pad if self.position + left > credit => Look::Bad(Bad::BeyondCredit),
             Kind::Pad => Look::Pad,
             Kind::Write { offset, length, data_crc } => {
@@ -122,11 +126,11 @@ impl Reader {
     #[must_use]
     pub fn shows_damage(&self, header: &[u8; HEADER], at: u64) -> bool {
         debug_assert!(at.is_multiple_of(ALIGN));
-        Record::decode(header).is_some_and(|record| {
-            record.epoch == self.epoch
-                && record.position > self.position
-                && record.position - self.position < self.ring_bytes
-                && record.position % self.ring_bytes == at
+        Header::decode(header).is_some_and(|found| {
+            found.epoch == self.epoch
+                && found.position > self.position
+                && found.position - self.position < self.ring_bytes
+                && found.position % self.ring_bytes == at
         })
     }
 }
@@ -134,7 +138,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Writer;
+    use crate::{Record, Writer};
     use proptest::prelude::*;
     use stdx::num::{low32, usize64};
 

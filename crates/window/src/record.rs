@@ -53,6 +53,15 @@ pub struct Record {
     pub kind: Kind,
 }
 
+/// A whole header, as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub epoch: u64,
+    pub position: u64,
+    /// None when no host that obeys stores such a one.
+    pub kind: Option<Kind>,
+}
+
 /// Bytes of the ring that a record of so many bytes of data takes.
 #[must_use]
 pub const fn bytes_of(length: usize) -> u64 {
@@ -81,27 +90,36 @@ impl Record {
         layout.crc = crc32c(&layout.as_bytes()[8..]).into();
         zerocopy::transmute!(layout)
     }
+}
 
-    /// The record that these bytes are the header of; `None` when they are none: nothing was stored there, or not all of
-    /// it. Its length is 1 to [`DATA_BYTES_MAX`], and it ends below 2^63.
+impl Header {
+    /// The header that these bytes are; `None` when they are none: nothing was stored there, or not all of it. The length of what
+    /// is written is 1 to [`DATA_BYTES_MAX`], and it ends below 2^63.
     #[must_use]
     pub fn decode(bytes: &[u8; HEADER]) -> Option<Self> {
         let layout = Layout::ref_from_bytes(bytes).ok()?;
         if layout.magic.get() != MAGIC || layout.crc.get() != crc32c(&bytes[8..]) {
             return None;
         }
-        let (offset, length) = (layout.offset.get(), layout.length.get());
-        let kind = match layout.kind {
+        let (epoch, position) = (layout.epoch.get(), layout.position.get());
+        Some(Self { epoch, position, kind: layout.kind() })
+    }
+}
+
+impl Layout {
+    fn kind(&self) -> Option<Kind> {
+        let (offset, length, data_crc) =
+            (self.offset.get(), self.length.get(), self.data_crc.get());
+        let kind = match self.kind {
             WRITE => {
                 let fits = length > 0 && usize64(u64::from(length)) <= DATA_BYTES_MAX;
                 let ends = offset.checked_add(u64::from(length)).is_some_and(|end| end < 1 << 63);
-                (fits && ends).then_some(())?;
-                Kind::Write { offset, length, data_crc: layout.data_crc.get() }
+                (fits && ends).then_some(Kind::Write { offset, length, data_crc })
             }
-            PAD => Kind::Pad,
-            _ => return None,
+            PAD => (offset == 0 && length == 0 && data_crc == 0).then_some(Kind::Pad),
+            _ => None,
         };
-        Some(Self { epoch: layout.epoch.get(), position: layout.position.get(), kind })
+        kind.filter(|_| self.reserved == [0; 23])
     }
 }
 
@@ -116,8 +134,9 @@ mod tests {
             epoch: u64, position: u64, offset in 0..1_u64 << 62, length in 1..=65_536_u32, data_crc: u32, pad: bool,
         ) {
             let kind = if pad { Kind::Pad } else { Kind::Write { offset, length, data_crc } };
+            let found = Header { epoch, position, kind: Some(kind) };
             let record = Record { epoch, position, kind };
-            prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+            prop_assert_eq!(Header::decode(&record.encode()), Some(found));
         }
 
         #[test]
@@ -126,18 +145,37 @@ mod tests {
             let mut bytes = Record { epoch, position, kind }.encode();
             prop_assume!(bytes[keep..].iter().any(|byte| *byte != 0));
             bytes[keep..].fill(0);
-            prop_assert_eq!(Record::decode(&bytes), None);
+            prop_assert_eq!(Header::decode(&bytes), None);
         }
     }
 
+    /// With a checksum that fits, whatever it says.
+    fn whole(change: impl FnOnce(&mut Layout)) -> [u8; HEADER] {
+        let kind = Kind::Write { offset: 4096, length: 4096, data_crc: 7 };
+        let mut layout: Layout =
+            zerocopy::transmute!(Record { epoch: 1, position: 64, kind }.encode());
+        change(&mut layout);
+        layout.crc = crc32c(&layout.as_bytes()[8..]).into();
+        zerocopy::transmute!(layout)
+    }
+
     #[test]
-    fn no_record_is_empty_or_too_long() {
-        for length in [0, 65_537] {
-            let kind = Kind::Write { offset: 0, length, data_crc: 0 };
-            assert_eq!(Record::decode(&Record { epoch: 1, position: 0, kind }.encode()), None);
+    fn what_no_host_stores_is_seen_and_no_record() {
+        let changes: [fn(&mut Layout); 8] = [
+            |layout| layout.length = 0.into(),
+            |layout| layout.length = 65_537.into(),
+            |layout| layout.offset = (u64::MAX - 10).into(),
+            |layout| layout.kind = 0,
+            |layout| layout.kind = 3,
+            |layout| layout.kind = PAD,
+            |layout| layout.reserved[0] = 1,
+            |layout| layout.reserved[22] = 1,
+        ];
+        for change in changes {
+            let found = Header { epoch: 1, position: 64, kind: None };
+            assert_eq!(Header::decode(&whole(change)), Some(found));
         }
-        let kind = Kind::Write { offset: u64::MAX - 10, length: 512, data_crc: 0 };
-        assert_eq!(Record::decode(&Record { epoch: 1, position: 0, kind }.encode()), None);
+        assert!(Header::decode(&whole(|_| {})).unwrap().kind.is_some());
         assert_eq!((bytes_of(512), bytes_of(4096), bytes_of(1)), (576, 4160, 128));
     }
 }

@@ -298,7 +298,11 @@ impl Node {
             }
             Ok(open)
         })?;
-        let exported = open.map_or(Ok(()), |pool| pool.export());
+        let exported = open.map_or(Ok(()), |pool| {
+            let exported = pool.export();
+            pool.ends_at_close().iter().for_each(|end| self.tell_window_end(name, end));
+            exported
+        });
         let (of, wait) = (name.clone(), self.settings.wait_for_drives);
         self.owner.ask(move |owned| {
             let pools = owned.serving_mut()?.pools_mut();

@@ -13,6 +13,7 @@ use crate::Result;
 use crate::pools::{condition, health_of, problem};
 use crate::space::quotas::Level;
 use crate::space::{Faults, Thresholds, Usage, Watch};
+use crate::windows;
 
 impl Node {
     /// Looks at all pools, once: records events for those that have less room than was told, or more,
@@ -87,21 +88,9 @@ impl Node {
     }
 
     /// Records it when a direct write window ended for what its host did, or was found damaged.
-    fn tell_window_end(&self, pool: &Name, end: &engine::WindowEnd) {
-        let volume = &end.volume;
-        if let Some(bad) = end.bad {
-            let words = format!(
-                "the direct write window of volume {pool}/{volume} was ended for what its host did: {bad}; what it had stored \
-                 before that was kept"
-            );
-            self.events.record(Severity::Warning, words);
-        }
-        if end.lost {
-            let words = format!(
-                "the direct write window of volume {pool}/{volume} was damaged: writes that its host was told are complete \
-                 are lost; look at the memory that the log is on"
-            );
-            self.events.record(Severity::Error, words);
+    pub(super) fn tell_window_end(&self, pool: &Name, end: &engine::WindowEnd) {
+        for (severity, words) in windows::told(pool, end) {
+            self.events.record(severity, words);
         }
     }
 

@@ -63,6 +63,8 @@ pub struct OpenPool {
     locks: Mutex<Vec<Arc<Lock>>>,
     /// Every drive that it was given: what one was asked to do may outlive the pool.
     media: Mutex<Vec<Member>>,
+    /// Direct write windows of which it was found out when it was closed what is to be told.
+    ends: Mutex<Vec<WindowEnd>>,
 }
 
 fn stopped<E>(_: E) -> Error {
@@ -177,6 +179,7 @@ impl OpenPool {
             term: opened.term,
             locks: Mutex::new(locks),
             media: Mutex::new(media),
+            ends: Mutex::default(),
         })
     }
 
@@ -543,6 +546,11 @@ impl OpenPool {
         })
     }
 
+    /// The same, as of when it was closed.
+    pub fn ends_at_close(&self) -> Vec<WindowEnd> {
+        std::mem::take(&mut *self.ends.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Closes it to be moved to another node.
     ///
     /// # Errors
@@ -563,7 +571,13 @@ impl OpenPool {
         let id = self.id;
         let shut = self.call(move |pool| async move {
             HELD.with_borrow_mut(|all| all.remove(&id));
-            if export { pool.export().await } else { pool.close().await }
+            let after = pool.clone();
+            let shut = if export { pool.export().await } else { pool.close().await };
+            Ok((shut, after.take_window_ends()))
+        });
+        let shut = shut.and_then(|(shut, ends)| {
+            *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = ends;
+            shut.map_err(|error| told("", &error))
         });
         // Others may have it, though somebody may still hold on to this.
         self.locks.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -21,20 +21,33 @@ struct Entry {
 #[derive(Debug)]
 struct Window {
     number: u32,
-    /// What says whether it stands.
-    state: Option<File>,
+    /// What says whether it stands: of each ring, in each of its copies.
+    states: Vec<Vec<File>>,
+}
+
+fn phase(state: &File) -> Option<Phase> {
+    let mut word = [0; 8];
+    state.read_exact_at(&mut word, PHASE_AT).ok()?;
+    Some(Phase::of(u64::from_le_bytes(word)))
+}
+
+/// Whether a ring has ended: a copy that failed before does not tell.
+fn has_ended(copies: &[File]) -> bool {
+    copies.iter().any(|copy| phase(copy) == Some(Phase::Ended))
 }
 
 impl Window {
-    /// What its state page says; `None` when it cannot be read.
-    fn phase(&self) -> Option<Phase> {
-        let mut word = [0; 8];
-        self.state.as_ref()?.read_exact_at(&mut word, PHASE_AT).ok()?;
-        Some(Phase::of(u64::from_le_bytes(word)))
+    /// Whether it has ended for sure, all of it.
+    fn has_ended(&self) -> bool {
+        !self.states.is_empty() && self.states.iter().all(|copies| has_ended(copies))
     }
 
-    fn has_ended(&self) -> bool {
-        self.phase() == Some(Phase::Ended)
+    /// Whether a ring of it stands for sure, or is ending.
+    fn stands(&self) -> bool {
+        let stands = |copies: &Vec<File>| {
+            !has_ended(copies) && copies.iter().any(|copy| phase(copy).is_some())
+        };
+        self.states.iter().any(stands)
     }
 }
 
@@ -70,10 +83,12 @@ impl Books {
         true
     }
 
-    /// Notes the number and the state page of a window that room was set aside for, or that it was not granted after all.
-    pub fn settle(&mut self, volume: [u8; 16], granted: Option<(u32, Option<File>)>) {
+    /// Notes the number and the state pages of a window that room was set aside for, or that it was not granted after all.
+    pub fn settle(&mut self, volume: [u8; 16], granted: Option<(u32, Vec<Vec<File>>)>) {
         match (granted, self.entries.get_mut(&volume)) {
-            (Some((number, state)), Some(entry)) => entry.granted = Some(Window { number, state }),
+            (Some((number, states)), Some(entry)) => {
+                entry.granted = Some(Window { number, states });
+            }
             // The one before was ended for it, or stands: its state page says.
             (None, Some(Entry { granted: Some(before), .. })) if !before.has_ended() => {}
             (None, _) => drop(self.entries.remove(&volume)),
@@ -92,8 +107,7 @@ impl Books {
 
     /// Whether it stands for sure, or is ending.
     pub fn stands(&self, volume: [u8; 16], number: u32) -> bool {
-        let phase = self.window(volume, number).and_then(Window::phase);
-        phase.is_some_and(|phase| phase != Phase::Ended)
+        self.window(volume, number).is_some_and(Window::stands)
     }
 
     /// A window has ended.
@@ -129,11 +143,11 @@ mod tests {
         let mut books = Books::new(100);
         assert!(books.reserve(POOL, [1; 16], 60));
         assert!(!books.reserve(POOL, [2; 16], 50), "while it is being granted");
-        books.settle([1; 16], Some((7, Some(page(Phase::Stands)))));
+        books.settle([1; 16], Some((7, vec![vec![page(Phase::Stands)]])));
         assert!(!books.reserve(POOL, [2; 16], 50));
         assert!(books.reserve(OTHER, [3; 16], 100), "another pool's");
         assert!(books.reserve(POOL, [1; 16], 100), "in its place");
-        books.settle([1; 16], Some((8, Some(page(Phase::Stands)))));
+        books.settle([1; 16], Some((8, vec![vec![page(Phase::Stands)]])));
         assert!(books.may_stand([1; 16], 8) && !books.may_stand([1; 16], 7));
         assert_eq!((books.standing(POOL), books.standing(OTHER)), (1, 0));
         books.forget([1; 16], 7);
@@ -148,15 +162,17 @@ mod tests {
     fn a_window_that_its_pool_has_ended_takes_no_room() {
         let mut books = Books::new(100);
         assert!(books.reserve(POOL, [1; 16], 100));
+        // Two rings, the second with a copy that was lost before.
         let state = page(Phase::Ending);
-        books.settle([1; 16], Some((7, Some(state.try_clone().unwrap()))));
+        let copies = vec![page(Phase::Stands), state.try_clone().unwrap()];
+        books.settle([1; 16], Some((7, vec![vec![page(Phase::Ended)], copies])));
         assert!(books.may_stand([1; 16], 7) && books.stands([1; 16], 7), "not yet");
         assert!(!books.reserve(POOL, [2; 16], 1));
         state.write_all_at(&Phase::Ended.word().to_le_bytes(), PHASE_AT).unwrap();
         assert!(!books.may_stand([1; 16], 7) && !books.stands([1; 16], 7));
         assert!(books.reserve(POOL, [2; 16], 100));
         // One whose page cannot be read may stand, for all that is known.
-        books.settle([2; 16], Some((9, None)));
+        books.settle([2; 16], Some((9, vec![])));
         assert!(books.may_stand([2; 16], 9) && !books.stands([2; 16], 9));
     }
 }

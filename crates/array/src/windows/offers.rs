@@ -73,8 +73,10 @@ impl Offers {
 
     /// The rings for a token, which is good no more.
     pub fn take(&self, now: Nanos, token: &Token) -> Option<Vec<Ring>> {
-        let offer = self.lock().remove(token)?;
-        (now < offer.until).then_some(offer.rings)
+        let mut offers = self.lock();
+        // One that is late is not taken: it is what nobody has asked for.
+        offers.get(token).filter(|offer| now < offer.until)?;
+        offers.remove(token).map(|offer| offer.rings)
     }
 
     /// A window ends: its rings are nobody's.
@@ -82,9 +84,11 @@ impl Offers {
         self.lock().retain(|_, offer| (offer.volume, offer.number) != (volume, number));
     }
 
-    /// Lets go of what nobody has asked for in time.
-    pub fn expire(&self, now: Nanos) {
-        self.lock().retain(|_, offer| now < offer.until);
+    /// Lets go of what nobody has asked for in time: the windows that nobody will ever write by.
+    pub fn expire(&self, now: Nanos) -> Vec<([u8; 16], u32)> {
+        let mut offers = self.lock();
+        let expired = offers.extract_if(.., |_, offer| now >= offer.until);
+        expired.map(|(_, offer)| (offer.volume, offer.number)).collect()
     }
 
     #[cfg(test)]

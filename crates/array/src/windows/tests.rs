@@ -150,7 +150,7 @@ fn a_token_is_good_for_its_time_and_for_the_last_window_of_its_volume() {
     let (volume, now) = ([1; 16], 1000);
     let first = offers.offer(now + 10, (volume, 3), rings(&[1]));
     assert!(offers.take(now + 10, &first).is_none(), "too late");
-    assert!(offers.take(now, &first).is_none(), "and gone");
+    assert_eq!(offers.expire(now + 10), [(volume, 3)], "and gone");
     let first = offers.offer(now + 10, (volume, 3), rings(&[1]));
     let other = offers.offer(now + 20, ([2; 16], 3), rings(&[1]));
     let second = offers.offer(now + 30, (volume, 4), rings(&[1]));
@@ -161,9 +161,10 @@ fn a_token_is_good_for_its_time_and_for_the_last_window_of_its_volume() {
     let third = offers.offer(now + 30, (volume, 5), rings(&[1]));
     offers.withdraw(volume, 5);
     assert!(offers.take(now, &third).is_none(), "it has ended");
-    offers.expire(now + 19);
+    assert_eq!(offers.expire(now + 19), []);
     assert!(!offers.is_empty());
-    offers.expire(now + 20);
+    assert!(offers.take(now + 20, &other).is_none(), "too late");
+    assert_eq!(offers.expire(now + 20), [([2; 16], 3)], "whose window nobody writes by");
     assert!(offers.is_empty());
     assert_eq!(TOKEN_LIFE, Duration::from_secs(10), "as docs/anof.md says");
 }

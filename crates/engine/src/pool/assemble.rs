@@ -207,9 +207,10 @@ impl Frame {
             if windows::find(&devices, pool, (view, number, shard)).is_none() {
                 let of = |catalog: &Catalog| catalog.get(view).map(|of| of.name.to_string());
                 let volume = self.common.superblock.catalog(of).unwrap_or_default();
+                let stem = windows::stem_of(view.get(), number, shard.into());
                 let what = format!(
-                    "the direct write window of volume {volume} is missing beside the log, or damaged: what its host stored \
-                     there last is in it alone"
+                    "the direct write window of volume {volume} is missing beside the log, or damaged (files LOG{stem}.*): what \
+                     its host stored there last is in it alone"
                 );
                 return Err(Error::new(Kind::Loss, what));
             }

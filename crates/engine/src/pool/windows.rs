@@ -79,10 +79,15 @@ fn prefix_of(view: View) -> String {
     format!("{PREFIX}{}-", view.get())
 }
 
+/// What is behind the name of a log's file in those of a ring.
+pub(super) fn stem_of(view: u32, number: u32, shard: u32) -> String {
+    format!("{PREFIX}{view}-{number:08x}-{shard}")
+}
+
 /// Which files a ring is made of, beside each device of the log: the state page, and the ring.
 fn names(identity: &Identity) -> (String, String) {
     let Identity { view, number, shard, .. } = identity;
-    let stem = format!("{PREFIX}{view}-{number:08x}-{shard}");
+    let stem = stem_of(*view, *number, *shard);
     (format!("{stem}.state"), format!("{stem}.ring"))
 }
 
@@ -109,31 +114,46 @@ impl RingCopy {
     }
 }
 
-/// The copies of a ring that are there, beside these devices, and what it is. None where nothing is.
+/// What there is of a ring beside the devices of the log.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// What it is, and its copies that are whole.
+    Whole(Identity, Vec<RingCopy>),
+    /// What it was: there is no copy that its host did not cut short.
+    Cut(Identity),
+}
+
+/// What is there of a ring, beside these devices. None where nothing is.
 pub(super) fn find(
     devices: &[Arc<Pmem>],
     pool: [u8; 16],
     (view, number, shard): (View, u32, u16),
-) -> Option<(Identity, Vec<RingCopy>)> {
+) -> Option<Found> {
     let wanted =
         Identity { epoch: 0, ring_bytes: 0, pool, view: view.get(), shard: shard.into(), number };
     let (state, ring) = names(&wanted);
     let mut found: Option<Identity> = None;
     let mut copies = Vec::new();
     for device in devices {
-        let (Ok(state), Ok(ring)) = (device.open_beside(&state), device.open_beside(&ring)) else {
-            continue;
-        };
+        let Ok(state) = device.open_beside(&state, STATE_BYTES) else { continue };
         let Ok(Some(identity)) = identity_of(&state) else { continue };
         let is_it = Identity { epoch: 0, ring_bytes: 0, ..identity } == wanted
-            && ring.capacity() >= identity.ring_bytes
             && found.is_none_or(|found| found == identity);
-        if is_it {
-            found = Some(identity);
-            copies.push(RingCopy { state: Arc::new(state), ring: Arc::new(ring) });
+        if !is_it {
+            continue;
         }
+        match device.open_beside(&ring, identity.ring_bytes) {
+            Ok(ring) => copies.push(RingCopy { state: Arc::new(state), ring: Arc::new(ring) }),
+            // Its host can do that, whatever is refused then is more than that host's.
+            Err(error) if error.kind == media::Kind::OutOfRange => {}
+            Err(_) => continue,
+        }
+        found = Some(identity);
     }
-    found.map(|identity| (identity, copies))
+    found.map(|identity| match copies.is_empty() {
+        true => Found::Cut(identity),
+        false => Found::Whole(identity, copies),
+    })
 }
 
 fn unsupported(what: &str) -> Error {
@@ -146,11 +166,22 @@ pub(super) fn windows_of(catalog: &Catalog) -> Vec<(View, u32)> {
     with.map(|object| (object.view, object.window)).collect()
 }
 
+/// Whether a file beside the log, by what is behind the name of that, is one of a window: another pool's log may have a name
+/// that begins like one.
+fn is_of_window(suffix: &str) -> bool {
+    let Some(rest) = suffix.strip_prefix(PREFIX) else { return false };
+    let stem = rest.strip_suffix(".state").or_else(|| rest.strip_suffix(".ring"));
+    let parts: Vec<_> = stem.into_iter().flat_map(|stem| stem.split('-')).collect();
+    let is =
+        |part: &str, radix| !part.is_empty() && part.chars().all(|digit| digit.is_digit(radix));
+    matches!(parts[..], [view, number, shard] if is(view, 10) && number.len() == 8 && is(number, 16) && is(shard, 10))
+}
+
 /// Takes files of windows away whose names begin so. What is left is taken away at the next opening.
 async fn remove_files(devices: Vec<Arc<Pmem>>, prefix: String) {
     let remove = move || {
         for device in devices {
-            let _ = device.remove_beside(&prefix, |_| false);
+            let _ = device.remove_beside(&prefix, |suffix| !is_of_window(suffix));
         }
         Ok(())
     };
@@ -448,7 +479,8 @@ impl Pool {
                     return Err(Error::new(Kind::Loss, what));
                 }
                 if found.contains(&false) {
-                    self.0.log_lost.set(true);
+                    // Of this volume alone, whatever the log has.
+                    self.note_window_end(view, None, true);
                 }
             }
             self.end_windows(&[view]).await?;
@@ -472,7 +504,10 @@ impl Shard {
             ));
         }
         let full = || Error::new(Kind::Full, "the pool has no space to set aside for a window");
-        let promise = self.capacity.promise(blocks_of(identity.ring_bytes)).ok_or_else(full)?;
+        let promise = self
+            .capacity
+            .promise(blocks_of(identity.ring_bytes, volume.block_size))
+            .ok_or_else(full)?;
         // Files are made elsewhere: nobody waits for that here.
         let make = move || Ok(create(&identity, &devices));
         let passes = |error| Error::caused(Kind::Busy, NOT_MADE, error);
@@ -493,10 +528,26 @@ impl Shard {
     /// Has a ring that was found be taken; false where it is not there.
     fn reopen_window(self: Rc<Self>, volume: Arc<State>, number: u32) -> Result<bool> {
         let (pool, shard) = (self.base.common.superblock.label().pool, self.base.writer.shard());
-        let found = find(&self.base.log.memory(), pool, (volume.view, number, shard));
-        let Some((identity, copies)) = found else { return Ok(false) };
-        let promise = self.capacity.promise_anyway(blocks_of(identity.ring_bytes));
+        let (devices, of) = (self.base.log.memory(), (volume.view, number, shard));
+        let mut found = find(&devices, pool, of);
+        let was_cut = match found {
+            Some(Found::Cut(identity)) => {
+                for device in &devices {
+                    // One that cannot be is not found again.
+                    let _ = device.fill_up_beside(&names(&identity).1, identity.ring_bytes);
+                }
+                found = find(&devices, pool, of);
+                true
+            }
+            _ => false,
+        };
+        let Some(Found::Whole(identity, copies)) = found else { return Ok(false) };
+        let promise =
+            self.capacity.promise_anyway(blocks_of(identity.ring_bytes, volume.block_size));
         let ring = Ring::reopen(volume, identity, copies, promise)?;
+        if was_cut {
+            ring.note_lost();
+        }
         serve(&self, ring, None);
         Ok(true)
     }

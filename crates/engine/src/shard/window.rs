@@ -3,19 +3,20 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use media::Pmem;
 use reactor::sync::{Notify, Signal};
 use reactor::yield_now;
 use stdx::crc32c;
-use stdx::num::{u64_of, usize64};
+use stdx::num::{u64_of, usize32, usize64};
 use window::page::{CREDIT_AT, IDENTITY, PAGE, PHASE_AT, TAKEN_AT};
-use window::record::HEADER;
+use window::record::{HEADER, bytes_of};
 use window::{Bad, DATA_BYTES_MAX, Identity, Look, Phase, Reader};
 
 use super::capacity::Promise;
 use crate::error::{Error, Kind, Result};
-use crate::volume::state::State;
+use crate::volume::state::{BLOCK_BYTES, State};
 
 /// One of the copies of a ring, each beside another device of the log.
 #[derive(Clone, Debug)]
@@ -31,6 +32,7 @@ pub struct RingCopy {
 pub struct Stored {
     pub sequence: u64,
     pub blocks: u64,
+    pub record: Look,
 }
 
 /// Lines of a ring that are looked at before other tasks run.
@@ -39,14 +41,26 @@ const LINES_A_TURN: usize = 4096;
 /// No window lives long enough to count so far.
 const POSITIONS_END: u64 = 1 << 62;
 
-/// Bytes of a ring for each block that it may have records of: for so many blocks space is set aside. A record of the
-/// smallest logical block has more.
-const BYTES_A_BLOCK: u64 = 512;
+/// Records that may lie in a ring at most: parts of blocks take some 100 us each, and whoever wants the volume waits until all of
+/// them are taken.
+const RECORDS_MAX: u64 = 8192;
 
-/// Blocks that may be stored in a ring of so many bytes.
+/// Bytes of a ring of so many that its host may store, of a volume with logical blocks of so many, before some are taken.
+fn room_of(ring_bytes: u64, block_size: u32) -> u64 {
+    ring_bytes.min(RECORDS_MAX * bytes_of(usize32(block_size)))
+}
+
+/// Bytes of a ring for each block that records of logical blocks of so many bytes may change: two logical blocks may be of two
+/// blocks.
+fn bytes_a_block(block_size: u32) -> u64 {
+    u64::from(block_size).min(BLOCK_BYTES)
+}
+
+/// Blocks that may be stored in a ring of so many bytes, of a volume with logical blocks of so many, before some are taken: for so
+/// many space is set aside.
 #[must_use]
-pub const fn blocks_of(ring_bytes: u64) -> u64 {
-    ring_bytes / BYTES_A_BLOCK
+pub fn blocks_of(ring_bytes: u64, block_size: u32) -> u64 {
+    room_of(ring_bytes, block_size).div_ceil(bytes_a_block(block_size))
 }
 
 /// A ring, on its shard's reactor.
@@ -152,6 +166,12 @@ impl Ring {
         }
     }
 
+    /// Blocks that may be stored in it before some are taken: for so many space is set aside, where there is some.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        blocks_of(self.identity.ring_bytes, self.volume.block_size)
+    }
+
     /// Records up to here are in the log.
     #[must_use]
     pub fn position(&self) -> u64 {
@@ -175,10 +195,15 @@ impl Ring {
         self.credit.get()
     }
 
-    /// Whether its host has less credit than there is room in the ring.
+    /// Bytes that its host may store before some are taken.
+    fn room(&self) -> u64 {
+        room_of(self.identity.ring_bytes, self.volume.block_size)
+    }
+
+    /// Whether its host has less credit than it may have.
     #[must_use]
     pub fn lacks_credit(&self) -> bool {
-        self.credit.get() < self.position() + self.identity.ring_bytes
+        self.credit.get() < self.position() + self.room()
     }
 
     /// Whether nothing more is taken.
@@ -213,6 +238,8 @@ impl Ring {
             let mut header = [0; HEADER];
             if copy.ring.read(reader.at(), &mut header).is_ok() {
                 is_readable = true;
+                // Data that was stored before this header is seen by whoever sees it, also where loads overtake each other.
+                fence(Ordering::Acquire);
                 let look = reader.look(&header, credit);
                 if look != Look::Nothing {
                     return look;
@@ -290,7 +317,10 @@ impl Ring {
         self.store(TAKEN_AT, taken)?;
         self.published.set(taken);
         let blocks = self.promise.borrow().as_ref().map_or(0, Promise::left);
-        let room = self.identity.ring_bytes.min(blocks.saturating_mul(BYTES_A_BLOCK));
+        let room = self
+            .identity
+            .ring_bytes
+            .min(blocks.saturating_mul(bytes_a_block(self.volume.block_size)));
         // What was given is not taken back, and nothing more is given at the end.
         let may = may && self.phase.get() == Phase::Stands;
         let credit = if may { self.credit.get().max(taken + room) } else { self.credit.get() };
@@ -329,7 +359,9 @@ impl Ring {
 
     /// Ends it for what its host did.
     pub fn end_as_bad(&self, bad: Bad) {
-        self.has_lost.set(self.has_lost.get() || bad == Bad::Unreadable);
+        // Behind a whole header lies what was whole: its host may have been told that it is complete.
+        let has_lost = matches!(bad, Bad::Unreadable | Bad::Checksum);
+        self.has_lost.set(self.has_lost.get() || has_lost);
         self.bad.set(self.bad.get().or(Some(bad)));
         self.end();
     }

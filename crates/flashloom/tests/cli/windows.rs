@@ -1,7 +1,16 @@
 //! Direct write windows of the real programs: a host that writes to the daemon's memory by itself.
+//!
+//! `FLASHLOOM_KILLS` says how often either side is killed, `FLASHLOOM_SEED` from which seed; the default count suits every
+//! run of the tests.
+
+use stdx::prng::Prng;
 
 use super::crash::Load;
+use super::kills::number;
 use super::*;
+
+/// Bytes of acknowledgements noted before a side is killed, at most: some thousands of writes.
+const NOTED_MAX: u64 = 60_000;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:direct";
 
@@ -98,5 +107,49 @@ fn what_a_window_took_is_there_after_kills_of_the_daemon() {
     let daemon = Daemon::start(dir, "serve");
     let listed = json(dir, "pool list").to_string();
     assert!(listed.contains("direct write window of volume v"), "{listed}");
+    daemon.stop();
+}
+
+#[test]
+fn nothing_that_was_written_by_a_window_is_lost_however_often_either_side_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (kills, seed) = (number("FLASHLOOM_KILLS", 6), number("FLASHLOOM_SEED", 1));
+    let mut prng = Prng::new(seed);
+    let port = free_port();
+    let mut daemon = made(dir, port);
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
+    for round in 0..kills {
+        let journal = dir.join(format!("acks-{round}"));
+        let bytes = ["4096", "16384"][usize::from(prng.below(4) == 0)];
+        let load = format!("--rw randwrite --size 16MiB --bs {bytes} --iodepth 1 --verify");
+        let load = format!("{load} --window require --reconnect 60s --runtime 60m {to}");
+        let mut load = Load::keeping(dir, journal.clone(), &load);
+        assert!(load.goes_on(1 + prng.below(NOTED_MAX)), "the load is over");
+        let killed = match prng.below(3) {
+            0 => {
+                drop(load);
+                "host"
+            }
+            // Dropped is killed, with -9.
+            1 => {
+                drop(daemon);
+                daemon = Daemon::start(dir, "serve");
+                assert!(load.goes_on(1), "the load is over");
+                drop(load);
+                "daemon"
+            }
+            _ => {
+                drop((daemon, load));
+                daemon = Daemon::start(dir, "serve");
+                "both"
+            }
+        };
+        let check = format!("bench --check --journal {} {to}", journal.display());
+        let verify = json(dir, &check)["jobs"][0]["flashloom"]["verify"].take();
+        assert_eq!(verify["verified_bytes"], verify["acknowledged_bytes"], "{killed}: {verify}");
+        println!("seed {seed}, kill {round}, {killed}: {verify}");
+        fs::remove_file(&journal).unwrap();
+    }
     daemon.stop();
 }

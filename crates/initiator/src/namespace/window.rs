@@ -1,14 +1,18 @@
 //! The direct write window of a namespace: asked for over one of its associations, and again when it has ended.
 
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nvme::status::Status;
 
 use super::Namespace;
 use super::session::Session;
 use crate::Error;
-use crate::limits::{WINDOW_DELAY, WINDOW_DELAY_MOST};
+use crate::limits::{
+    WINDOW_DELAY, WINDOW_DELAY_MOST, WINDOW_REQUIRED, WINDOW_REQUIRED_LOOK, WINDOW_STOOD,
+};
 use crate::windows::{DirectWindow, SharedWindow, Standing, WindowUse, receive};
 
 impl Namespace {
@@ -37,6 +41,9 @@ impl Namespace {
         let standing = Arc::<Standing>::default();
         life.stand(session, Arc::clone(&standing));
         let controller = session.controller();
+        if !controller.has_windows() {
+            return Err(Error::Answer("no direct write windows, as its controller says"));
+        }
         let grant = controller.ask_for_window(life.nsid(), ring_bytes).await?;
         let number = grant.number;
         if grant.block_bytes != self.geometry().block_bytes {
@@ -63,40 +70,59 @@ impl Namespace {
             return Ok(None);
         }
         let shared = Arc::<SharedWindow>::default();
-        match self.window(0).await {
-            Ok(window) => shared.put(window).await,
-            Err(why) if wanted == WindowUse::Require => return Err(why),
+        let asked = match wanted {
+            WindowUse::Require => self.required_window().await.map(Some)?,
             // There may be one later.
-            Err(_) => {}
+            _ => self.window(0).await.ok(),
+        };
+        if let Some(window) = asked {
+            shared.put(window).await;
         }
         Ok(Some(shared))
+    }
+
+    /// As [`Namespace::window`], again and again for a while where there is none at the moment.
+    async fn required_window(&self) -> Result<DirectWindow, Error> {
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.window(0).await {
+                Err(Error::Command { status, .. })
+                    if status.is(Status::WINDOW_BUSY) && waited < WINDOW_REQUIRED => {}
+                other => return other,
+            }
+            reactor::sleep(WINDOW_REQUIRED_LOOK).await;
+            waited += WINDOW_REQUIRED_LOOK;
+        }
     }
 
     /// Keeps a window in `shared` as far as that can be: asks for another one when the last has ended, but not all the
     /// time, and not again where it was refused for good. Never returns.
     pub async fn keep_window(&self, shared: &SharedWindow, ring_bytes: u64) {
-        let mut delay = WINDOW_DELAY;
+        let (mut delay, mut since) = (WINDOW_DELAY, reactor::now());
         // The association that is known to have none.
         let mut refused = None;
         loop {
-            reactor::sleep(delay).await;
-            if shared.stands() && self.inner.life.window_is_usable() {
+            let stands = shared.stands() && self.inner.life.window_is_usable();
+            let stood = Duration::from_nanos(reactor::now().saturating_sub(since));
+            if stands && stood >= WINDOW_STOOD {
                 delay = WINDOW_DELAY;
+            }
+            reactor::sleep(if stands { WINDOW_DELAY } else { delay }).await;
+            if shared.stands() && self.inner.life.window_is_usable() {
                 continue;
             }
             let Ok(session) = self.inner.life.for_window() else { continue };
             if refused == Some(session.generation) {
                 continue;
             }
+            // Also after one that was granted: where others want one as well, none of them is to be of no use.
+            delay = (delay * 2).min(WINDOW_DELAY_MOST);
             match self.window_by(&session, ring_bytes).await {
                 Ok(window) => {
                     shared.put(window).await;
-                    delay = WINDOW_DELAY;
+                    since = reactor::now();
                 }
-                Err(error) => {
-                    refused = is_final(&error).then_some(session.generation);
-                    delay = (delay * 2).min(WINDOW_DELAY_MOST);
-                }
+                Err(error) => refused = is_final(&error).then_some(session.generation),
             }
         }
     }
@@ -104,6 +130,14 @@ impl Namespace {
 
 /// Whether asking again by the same association is in vain.
 fn is_final(error: &Error) -> bool {
-    let Error::Command { status, .. } = error else { return matches!(error, Error::Answer(_)) };
-    status.dnr() || status.is(Status::INVALID_OPCODE)
+    match error {
+        Error::Command { status, .. } => status.dnr() || status.is(Status::INVALID_OPCODE),
+        Error::Answer(_) => true,
+        // The target's socket is not of this machine, or not for this user.
+        Error::Window { source } => matches!(
+            source.kind(),
+            ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ConnectionRefused
+        ),
+        _ => false,
+    }
 }

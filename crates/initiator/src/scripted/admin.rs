@@ -12,6 +12,7 @@ use nvme::opcode::admin;
 use nvme::property::{Cap, Cc, Csts, ShutdownNotification, ShutdownStatus, offset};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
+use nvme::window::MARK;
 use stdx::num::usize64;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -115,6 +116,10 @@ impl Link {
                 Outcome::Data(self.ana_log(sqe))
             }
             admin::GET_LOG_PAGE => Outcome::Data(self.discovery_log(sqe)),
+            admin::WINDOW_RECEIVE if self.shared.window_busy.get() > 0 => {
+                self.shared.window_busy.set(self.shared.window_busy.get() - 1);
+                done(sqe, Status::WINDOW_BUSY)
+            }
             admin::WINDOW_RECEIVE => match &*self.shared.window.borrow() {
                 Some(grant) => {
                     assert_eq!((sqe.cdw10.get(), sqe.cdw11.get()), (127, 1));
@@ -132,7 +137,12 @@ impl Link {
     }
 
     fn identity(&self) -> IdentifyController {
+        let mut vs = [0; 1024];
+        if self.shared.script.windows {
+            vs[..MARK.len()].copy_from_slice(&MARK);
+        }
         IdentifyController {
+            vs,
             mdts: 8,
             oaes: (bits::OAES_NAMESPACE_ATTRIBUTE | bits::OAES_ANA_CHANGE).into(),
             cmic: bits::CMIC_ANA,

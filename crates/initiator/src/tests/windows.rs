@@ -15,7 +15,7 @@ use window::{Grant, Phase, RING_BYTES_MIN};
 use super::life::{attach, filled, held, options, with};
 use crate::scripted::{Fault, Script, Scripted};
 use crate::testing::{self, Taker};
-use crate::{Error, Fua, Namespace, NotDone, SharedWindow, Written};
+use crate::{Error, Fua, Namespace, NotDone, SharedWindow, WindowUse, Written};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -100,6 +100,37 @@ fn what_cannot_be_had_is_told_and_given_back() {
         assert!(matches!(namespace.window(0).await.unwrap_err(), Error::Answer(_)));
         assert_eq!(peer.windows(), (4, vec![7, 7, 7, 7]));
         drop(socket.folder);
+    });
+}
+
+/// The opcode is another command with others.
+#[test]
+fn nothing_is_asked_of_a_controller_that_does_not_say_that_it_has_windows() {
+    let script = Script { windows: false, ..Script::default() };
+    reactor::simulate(1, async move {
+        let peer = Rc::new(Scripted::start(script));
+        let namespace = attach(&peer, options()).await;
+        peer.grant(testing::grant(1, RING_BYTES_MIN));
+        assert!(matches!(namespace.window(0).await.unwrap_err(), Error::Answer(_)));
+        assert_eq!(peer.windows(), (0, vec![]));
+    });
+}
+
+/// What this host had before may be ending yet, and not be told as refused for that.
+#[test]
+fn one_that_is_required_is_waited_for_where_the_last_is_being_ended() {
+    on_kernel(|peer, namespace| async move {
+        let socket = Socket::new();
+        peer.refuse_windows(3);
+        peer.grant(socket.grant.clone());
+        let (_taker, served) = socket.serve();
+        let shared = namespace.open_window(WindowUse::Require).await.unwrap().unwrap();
+        assert!(served.join().unwrap() && shared.stands());
+        peer.refuse_windows(u32::MAX);
+        let refused = namespace.open_window(WindowUse::Require).await.unwrap_err();
+        let Error::Command { status, .. } = refused else { panic!("{refused}") };
+        assert!(status.is(Status::WINDOW_BUSY));
+        peer.refuse_windows(0);
     });
 }
 

@@ -37,6 +37,14 @@ fn wrong(what: &str) -> io::Error {
 /// Fetches the rings of a grant, and maps them. Blocks, for [`WINDOW_PATIENCE`] at each step.
 pub(crate) fn receive(grant: Grant, standing: Arc<Standing>) -> io::Result<DirectWindow> {
     let socket = Packets::connect(Path::new(&grant.path), WINDOW_PATIENCE)?;
+    let target = socket.peer_user()?;
+    if target != 0 && target != reactor::user() {
+        // Memory of theirs could be cut short under us, and what is written to it read.
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the target is another user's",
+        ));
+    }
     socket.send(&grant.token, &[])?;
     let each = (0..grant.rings).map(|index| fetch(&socket, index));
     let rings = each.collect::<io::Result<Vec<_>>>()?;

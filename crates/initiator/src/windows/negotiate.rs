@@ -1,6 +1,6 @@
 //! The commands by which windows come and go.
 
-use nvme::window::{Fabric, GRANT_BYTES, WindowEnd, WindowReceive};
+use nvme::window::{Fabric, GRANT_BYTES, MARK, WindowEnd, WindowReceive};
 use stdx::num::u32_of;
 use window::Grant;
 
@@ -9,6 +9,12 @@ use crate::controller::Controller;
 use crate::queue::Data;
 
 impl Controller {
+    /// Whether it has direct write windows: others may know these opcodes as something else.
+    #[must_use]
+    pub fn has_windows(&self) -> bool {
+        self.identity().vs.starts_with(&MARK)
+    }
+
     /// Asks for a direct write window of a namespace, in memory of this machine, with rings of so many bytes each; 0
     /// leaves that to the target.
     ///

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use media::Pmem;
 use reactor::{Bell, now_exact};
-use stdx::crc32c;
+use stdx::crc32c_append;
 use stdx::num::{low32, u64_of};
 use window::page::{CREDIT_AT, PHASE_AT, TAKEN_AT};
 use window::record::HEADER;
@@ -14,6 +14,9 @@ use window::{Grant, Phase, Writer};
 use super::standing::Standing;
 use super::written::{NotDone, Written};
 use crate::limits::{WINDOW_END, WINDOW_END_MOST, WINDOW_LOOK, WINDOW_NEAR, WINDOW_SPIN};
+
+/// Bytes of data that are taken, summed and stored at once: what the nearest cache has room for.
+const PIECE: usize = 4096;
 
 /// A file of a ring, and its state page.
 #[derive(Debug)]
@@ -82,13 +85,12 @@ impl Ring {
             let why = if self.ended { NotDone::Ended } else { NotDone::Credit };
             return Written::NotDone(why);
         };
-        let crc = crc32c(data);
-        let header = self.writer.record(&place, offset, low32(u64_of(data.len())), crc).encode();
-        if !self.store(&place, data) {
+        let Some(crc) = self.store(&place, data) else {
             // Nothing points to it, and nothing will come after it.
             self.ended = true;
             return Written::NotDone(NotDone::Memory);
-        }
+        };
+        let header = self.writer.record(&place, offset, low32(u64_of(data.len())), crc).encode();
         self.writer.advance(&place);
         let stored = self.copies.iter().map(|copy| copy.memory.write(place.at, &header).is_ok());
         // All of them, whatever comes of one.
@@ -100,8 +102,13 @@ impl Ring {
             return Written::Unknown;
         }
         if stands && standing.is_associated() {
-            self.ring_bell();
-            return Written::Done;
+            if standing.is_usable() {
+                self.ring_bell();
+                return Written::Done;
+            }
+            // A command was lost meanwhile, which it may be overtaken by: as a command it waits for what becomes of that.
+            self.ended = true;
+            return Written::Unknown;
         }
         self.ended = true;
         self.await_end(place.end, standing)
@@ -119,21 +126,36 @@ impl Ring {
         self.writer.place(length, self.credit)
     }
 
-    /// Stores padding and data, to be seen before the header is; false when that cannot be.
+    /// Stores padding and data, to be seen before the header is, and gives the checksum of what was stored; none when that cannot be.
+    ///
+    /// A caller that breaks its word may change the data meanwhile, which is not to cost what others write behind it: so each piece is
+    /// taken once, and is what is stored in each copy, and summed.
     #[inline]
-    fn store(&self, place: &Place, data: &[u8]) -> bool {
+    fn store(&self, place: &Place, data: &[u8]) -> Option<u32> {
         let pad = place.pad.map(|at| (at, self.writer.pad().encode()));
         for Copy { memory, .. } in &self.copies {
-            let padded = pad.is_none_or(|(at, header)| memory.write(at, &header).is_ok());
-            let at = place.at + u64_of(HEADER);
-            let near = self.near;
-            let stored = if near { memory.write_near(at, data) } else { memory.write(at, data) };
-            if !padded || stored.is_err() {
-                return false;
+            if let Some((at, header)) = pad {
+                memory.write(at, &header).ok()?;
             }
         }
+        let (mut crc, mut at) = (0, place.at + u64_of(HEADER));
+        let mut piece = [0; PIECE];
+        for bytes in data.chunks(PIECE) {
+            let piece = &mut piece[..bytes.len()];
+            piece.copy_from_slice(bytes);
+            // Nor is it read again where it came from.
+            let piece = &*std::hint::black_box(piece);
+            crc = crc32c_append(crc, piece);
+            for Copy { memory, .. } in &self.copies {
+                match self.near {
+                    true => memory.write_near(at, piece).ok()?,
+                    false => memory.write(at, piece).ok()?,
+                }
+            }
+            at += u64_of(piece.len());
+        }
         self.fence(Pmem::fence);
-        true
+        Some(crc)
     }
 
     /// Fences what this core has stored, which is the same for all memory.

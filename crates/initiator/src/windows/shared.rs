@@ -60,7 +60,11 @@ impl SharedWindow {
             match self.window.try_lock() {
                 Ok(held) => return Some(held),
                 // Whoever panicked may have stored half of a record; it is nothing without its header.
-                Err(TryLockError::Poisoned(_)) => return None,
+                Err(TryLockError::Poisoned(_)) => {
+                    // Another may be put in its place.
+                    self.stands.store(false, Ordering::Release);
+                    return None;
+                }
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
             }
         }

@@ -7,7 +7,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::mapped::{Mapped, Way};
+use stdx::num::usize64;
+
+use super::mapped::{Length, Mapped, Way, fill_up};
 use super::{Pmem, SimulatedPmem};
 use crate::error::{Error, Kind, Operation};
 
@@ -42,8 +44,8 @@ impl Pmem {
         if is_file { Ok((path, way)) } else { Err(unsupported()) }
     }
 
-    fn map(way: Way, path: &Path, create: Option<u64>) -> Result<Self, Error> {
-        let mapped = Mapped::file(path, create, way)?;
+    fn map(way: Way, path: &Path, length: Length) -> Result<Self, Error> {
+        let mapped = Mapped::file(path, length, way)?;
         Ok(if way == Way::Dax { Self::Dax(mapped) } else { Self::Shared(mapped) })
     }
 
@@ -61,24 +63,42 @@ impl Pmem {
         if fs::symlink_metadata(&path).is_ok() {
             return Err(Error::new(Kind::Busy, Operation::Open, 0, bytes));
         }
-        Self::map(way, &path, Some(bytes))
+        Self::map(way, &path, Length::All(Some(bytes)))
     }
 
-    /// Opens a region that was made beside this one.
+    /// Opens the first `bytes` of a region that was made beside this one. There may be more by now: whoever has it to write may make
+    /// it longer, or cut it short.
     ///
     /// # Errors
-    /// `Gone` when there is none; `Unsupported` when this is no file; else as the system calls.
-    pub fn open_beside(&self, suffix: &str) -> Result<Self, Error> {
+    /// `Gone` when there is none; `OutOfRange` when it is shorter; `Unsupported` when this is no file; else as the system calls.
+    pub fn open_beside(&self, suffix: &str, bytes: u64) -> Result<Self, Error> {
         if let Self::Simulated(simulated) = self {
-            let found = simulated.open_beside(suffix).map(Self::Simulated);
-            return found.ok_or_else(|| Error::new(Kind::Gone, Operation::Open, 0, 0));
+            let gone = || Error::new(Kind::Gone, Operation::Open, 0, bytes);
+            let found = simulated.open_beside(suffix).ok_or_else(gone)?;
+            let is_whole = found.capacity() >= bytes;
+            let cut = || Error::new(Kind::OutOfRange, Operation::Open, 0, bytes);
+            return is_whole.then_some(Self::Simulated(found)).ok_or_else(cut);
         }
         let (path, way) = self.file()?;
         let path = beside(path, suffix);
         if !path.is_file() {
-            return Err(Error::new(Kind::Gone, Operation::Open, 0, 0));
+            return Err(Error::new(Kind::Gone, Operation::Open, 0, bytes));
         }
-        Self::map(way, &path, None)
+        Self::map(way, &path, Length::First(bytes))
+    }
+
+    /// Gives a region that was made beside this one zeroes up to `bytes`, if it is shorter.
+    ///
+    /// # Errors
+    /// As [`open_beside`](Self::open_beside); `Full`.
+    pub fn fill_up_beside(&self, suffix: &str, bytes: u64) -> Result<(), Error> {
+        if let Self::Simulated(simulated) = self {
+            let done = simulated.fill_up_beside(suffix, bytes);
+            return done.ok_or_else(|| Error::new(Kind::Gone, Operation::Open, 0, bytes));
+        }
+        let path = beside(self.file()?.0, suffix);
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(io_error)?;
+        fill_up(&file, &path, bytes)
     }
 
     /// Takes regions away that were made beside this one, those of suffixes that begin so and that `keep` does not
@@ -135,6 +155,18 @@ impl SimulatedPmem {
 
     fn open_beside(&self, suffix: &str) -> Option<Arc<Self>> {
         self.beside().get(suffix).cloned()
+    }
+
+    fn fill_up_beside(&self, suffix: &str, bytes: u64) -> Option<()> {
+        let found = Pmem::Simulated(self.open_beside(suffix)?);
+        if found.capacity() < bytes {
+            let longer = Arc::new(Self::with_power(bytes, Arc::clone(&self.power)));
+            let mut kept = vec![0; usize64(found.capacity())];
+            found.read(0, &mut kept).ok()?;
+            Pmem::Simulated(Arc::clone(&longer)).write(0, &kept).ok()?;
+            self.beside().insert(suffix.to_owned(), longer);
+        }
+        Some(())
     }
 
     fn remove_beside(&self, prefix: &str, keep: impl Fn(&str) -> bool) {

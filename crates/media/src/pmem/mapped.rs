@@ -28,6 +28,15 @@ pub(super) enum Way {
     Private,
 }
 
+/// How much of a file is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// As much as there is. Where there is no file, one of so many zeroes is made, if any are wanted.
+    All(Option<u64>),
+    /// Its first bytes, however many another process made of them since.
+    First(u64),
+}
+
 /// A mapping of a fixed length.
 #[derive(Debug)]
 pub struct Mapped {
@@ -72,9 +81,23 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(rc)) }
 }
 
+/// Gives the file zeroes up to this length, if it is shorter.
+pub(super) fn fill_up(file: &File, path: &Path, len: u64) -> Result<(), Error> {
+    reserve(file, len).map_err(|e| open_error(e, len))?;
+    // The file's name, length and blocks must be there after a power loss too.
+    file.sync_all().map_err(|e| open_error(e, len))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))
+        .and_then(|folder| folder.sync_all())
+        .map_err(|e| open_error(e, len))
+}
+
 impl Mapped {
-    pub(super) fn file(path: &Path, create: Option<u64>, way: Way) -> Result<Self, Error> {
-        let create = if path.exists() { None } else { create };
+    pub(super) fn file(path: &Path, length: Length, way: Way) -> Result<Self, Error> {
+        let create = match length {
+            Length::All(create) if !path.exists() => create,
+            _ => None,
+        };
         let file = OpenOptions::new()
             .read(true)
             .write(way != Way::Private)
@@ -82,7 +105,8 @@ impl Mapped {
             .mode(0o600)
             .open(path)
             .map_err(|e| open_error(e, 0))?;
-        let mapped = Self::of(&file, path, create, way);
+        let made = create.map_or(Ok(()), |len| fill_up(&file, path, len));
+        let mapped = made.and_then(|()| Self::of(&file, path, length, way));
         if mapped.is_err() && create.is_some() {
             // Made for nothing. The error tells more than a failure to take it away again.
             let _left = std::fs::remove_file(path);
@@ -90,17 +114,15 @@ impl Mapped {
         mapped
     }
 
-    fn of(file: &File, path: &Path, create: Option<u64>, way: Way) -> Result<Self, Error> {
-        if let Some(len) = create {
-            reserve(file, len).map_err(|e| open_error(e, len))?;
-            // The file's name, length and blocks must be there after a power loss too.
-            file.sync_all().map_err(|e| open_error(e, len))?;
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))
-                .and_then(|folder| folder.sync_all())
-                .map_err(|e| open_error(e, len))?;
+    fn of(file: &File, path: &Path, length: Length, way: Way) -> Result<Self, Error> {
+        let has = file.metadata().map_err(|e| open_error(e, 0))?.len();
+        let len = match length {
+            Length::All(_) => has,
+            Length::First(len) => len,
+        };
+        if len > has {
+            return Err(Error::new(Kind::OutOfRange, Operation::Open, 0, len));
         }
-        let len = file.metadata().map_err(|e| open_error(e, 0))?.len();
         if len == 0 || len > REGION_MAX {
             return Err(Error::new(Kind::Unsupported, Operation::Open, 0, len));
         }
@@ -140,8 +162,17 @@ impl Mapped {
         let mapped = Self::map(len, kept | libc::MAP_POPULATE, file.as_raw_fd(), writable)?;
         if writable {
             mapped.populate();
+            mapped.keep_from_children();
         }
         Ok(mapped)
+    }
+
+    /// A child that this process forks does not have it: two would store as one. It is ended by a signal where it tries.
+    fn keep_from_children(&self) {
+        // SAFETY: our own mapping, whose contents it leaves alone.
+        unsafe {
+            libc::madvise(self.base.as_ptr().cast(), usize64(self.len), libc::MADV_DONTFORK);
+        }
     }
 
     /// Has every page there, to be written. The first store to a page of a mapping that is to be synchronous commits

@@ -160,21 +160,42 @@ fn regions_beside_a_file_are_of_its_kind_and_found_again() {
     let folder = tempfile::tempdir().unwrap();
     let pmem = Pmem::shared(&folder.path().join("log"), Some(4096)).unwrap();
     let kind = |of: Result<Pmem, crate::Error>| of.unwrap_err().kind;
-    assert_eq!(kind(pmem.open_beside(".window-1")), Kind::Gone);
+    assert_eq!(kind(pmem.open_beside(".window-1", 8192)), Kind::Gone);
     let made = pmem.create_beside(".window-1", 8192).unwrap();
     assert_eq!(kind(pmem.create_beside(".window-1", 8192)), Kind::Busy);
     made.store(64, 7).unwrap();
-    let found = pmem.open_beside(".window-1").unwrap();
+    let found = pmem.open_beside(".window-1", 8192).unwrap();
     assert_eq!((found.load(64).unwrap(), found.capacity()), (7, 8192));
     pmem.create_beside(".window-2", 4096).unwrap();
     pmem.create_beside(".other", 4096).unwrap();
     pmem.remove_beside(".window-", |suffix| suffix == ".window-2").unwrap();
-    assert_eq!(kind(pmem.open_beside(".window-1")), Kind::Gone);
+    assert_eq!(kind(pmem.open_beside(".window-1", 8192)), Kind::Gone);
     assert_eq!(found.load(64).unwrap(), 7, "whoever has it mapped keeps it");
-    pmem.open_beside(".window-2").unwrap();
-    pmem.open_beside(".other").unwrap();
+    pmem.open_beside(".window-2", 4096).unwrap();
+    pmem.open_beside(".other", 4096).unwrap();
     let anonymous = Pmem::anonymous(4096).unwrap();
     assert_eq!(kind(anonymous.create_beside(".window-1", 4096)), Kind::Unsupported);
+}
+
+#[test]
+fn a_region_beside_that_others_made_longer_or_cut_short_is_opened_as_long_as_it_was_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let pmem = Pmem::shared(&folder.path().join("log"), Some(4096)).unwrap();
+    let made = pmem.create_beside(".ring", 8192).unwrap();
+    made.store(64, 7).unwrap();
+    let file = std::fs::File::from(made.share(Access::ReadWrite).unwrap());
+    // As much as there is would be mapped, and memory taken for all of it.
+    file.set_len(1 << 43).unwrap();
+    assert_eq!(pmem.open_beside(".ring", 8192).unwrap().capacity(), 8192);
+    for len in [4096, 0] {
+        file.set_len(len).unwrap();
+        assert_eq!(pmem.open_beside(".ring", 8192).unwrap_err().kind, Kind::OutOfRange);
+        pmem.fill_up_beside(".ring", 8192).unwrap();
+        let found = pmem.open_beside(".ring", 8192).unwrap();
+        assert_eq!(found.load(64).unwrap(), if len > 0 { 7 } else { 0 });
+        assert_eq!(found.load(8184).unwrap(), 0);
+    }
+    pmem.fill_up_beside(".none", 8192).unwrap_err();
 }
 
 #[test]
@@ -197,11 +218,11 @@ fn simulated_regions_beside_crash_with_it() {
     region.full_fence();
     region.write(64, &[2; 64 * 40]).unwrap();
     inner.crash(&mut Prng::new(4));
-    let region = pmem.open_beside(".window").unwrap();
+    let region = pmem.open_beside(".window", 4096).unwrap();
     assert_eq!(region.load(0).unwrap(), 1);
     assert!(bytes_of(&region, 64, 64 * 40).contains(&0), "what was not fenced is there in part");
     pmem.remove_beside(".window", |_| false).unwrap();
-    pmem.open_beside(".window").unwrap_err();
+    pmem.open_beside(".window", 4096).unwrap_err();
 }
 
 #[test]

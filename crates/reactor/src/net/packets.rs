@@ -26,6 +26,14 @@ impl Packets {
         Ok(Self(fd))
     }
 
+    /// The user who listens at the other end.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn peer_user(&self) -> io::Result<u32> {
+        sys::peer_user(&self.0)
+    }
+
     /// Sends a message, with copies of descriptors: 16 at most.
     ///
     /// # Errors

@@ -37,15 +37,17 @@ impl UnixListener {
         Ok(Self { fd: Rc::new(listener.into()), path: path.to_owned() })
     }
 
-    /// As [`bind`](Self::bind), for connections that keep the borders of messages (`SOCK_SEQPACKET`), of its owner alone.
+    /// As [`bind`](Self::bind), for connections that keep the borders of messages (`SOCK_SEQPACKET`), of its owner alone. A
+    /// socket that is there is replaced: the caller has its folder to itself. Whether somebody listens to it says nothing,
+    /// for a program that was killed does for a moment longer than it is there.
     ///
     /// # Errors
-    /// As bind(2), and `InvalidInput` for a path that is too long for a socket.
+    /// As bind(2), `AddrInUse` for what is no socket, and `InvalidInput` for a path that is too long for a socket.
     pub fn bind_packets(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::PermissionsExt;
         let fd = sys::unix_packets()?;
         match sys::bind_path(&fd, path) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse && has_no_packets(path) => {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && is_socket(path) => {
                 std::fs::remove_file(path)?;
                 sys::bind_path(&fd, path)?;
             }
@@ -74,20 +76,15 @@ impl UnixListener {
     }
 }
 
-/// Whether a socket was left by a program that has ended. Any other file refuses to be connected to as well.
-fn is_abandoned(path: &Path) -> bool {
+fn is_socket(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|at| at.file_type().is_socket());
-    let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refused)
+    std::fs::symlink_metadata(path).is_ok_and(|at| at.file_type().is_socket())
 }
 
-/// Likewise, one that keeps the borders of messages.
-fn has_no_packets(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|at| at.file_type().is_socket());
-    let connected = sys::unix_packets().and_then(|fd| sys::connect_path(&fd, path));
-    is_socket && connected.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+/// Whether a socket was left by a program that has ended. Any other file refuses to be connected to as well.
+fn is_abandoned(path: &Path) -> bool {
+    let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket(path) && std::os::unix::net::UnixStream::connect(path).is_err_and(refused)
 }
 
 impl Drop for UnixListener {

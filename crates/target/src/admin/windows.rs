@@ -59,7 +59,9 @@ impl Controller {
             let is_same = Arc::ptr_eq(&now.window, &namespace.window) && volume_now == volume;
             is_same.then_some(()).ok_or(Fault::from(Refused::Busy))
         };
-        let grant = namespace.window.grant(asker, check).await?;
+        let mut grant = namespace.window.grant(asker, check).await?;
+        // One that is being made smaller is so before its volume is.
+        grant.volume_bytes = grant.volume_bytes.min(namespace.bytes());
         Ok(grant.encode().to_vec())
     }
 

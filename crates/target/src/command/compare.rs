@@ -10,6 +10,7 @@ use super::gather::{Gathered, charge, fetched, gather, kept};
 use super::{Attached, Reply, Slot};
 use crate::limits::ATOMIC_COMPARE_WRITE_BLOCKS;
 use crate::reservation::CommandGroup;
+use crate::windows::NotEnded;
 
 pub async fn compare(
     at: &Attached,
@@ -118,6 +119,11 @@ type Done = Result<(), Status>;
 
 async fn exchange(at: &Attached, run: Blocks, write: &Write, both: Both) -> (Done, Done) {
     let _held = at.ranges().hold(run.range).await;
+    // What is held back are commands: a window is written by without any, between the two as well.
+    let bar = at.namespace().window.bar();
+    if let Err(NotEnded) = bar.clear().await {
+        return (Err(Status::INTERNAL_ERROR), Err(FAILED_FUSED));
+    }
     // A reservation may have come while the data was on its way.
     if let Err(status) = at.permit(CommandGroup::Read) {
         return (Err(status), Err(FAILED_FUSED));
@@ -135,5 +141,6 @@ async fn exchange(at: &Attached, run: Blocks, write: &Write, both: Both) -> (Don
     }
     let stored = at.store(run.offset, both.data, write.fua).await;
     drop(in_use);
+    drop(bar);
     (Ok(()), stored)
 }

@@ -5,11 +5,11 @@ use std::cell::{Cell, RefCell};
 use media::SimulatedPmem;
 use stdx::num::{low32, u64_of};
 use window::page::{CREDIT_AT, PHASE_AT, TAKEN_AT};
-use window::{Kind as RecordKind, Phase, Record, Writer};
+use window::{Bad, Kind as RecordKind, Phase, Record, Writer};
 
 use super::snapshots::named;
 use super::*;
-use crate::{GrantedWindow, RingCopy};
+use crate::{GrantedWindow, RingCopy, WindowEnd};
 
 const RING: u64 = window::RING_BYTES_MIN;
 
@@ -270,7 +270,13 @@ fn a_host_that_does_what_none_may_loses_its_window_and_nothing_else() {
         let record = Record { epoch: host.granted.epoch, position: end, kind };
         host.granted.rings[0].copies[0].ring.write(end - 4160, &record.encode()).unwrap();
     };
-    for (n, deed) in (1..).zip([checksum, beyond, halves, misplaced]) {
+    let senseless: Deed = |host| {
+        let end = host.store(4096, &block(9, 9), 1).unwrap();
+        let kind = RecordKind::Write { offset: 4096, length: 0, data_crc: 1 };
+        let record = Record { epoch: host.granted.epoch, position: end - 4160, kind };
+        host.granted.rings[0].copies[0].ring.write(end - 4160, &record.encode()).unwrap();
+    };
+    for (n, deed) in (1..).zip([checksum, beyond, halves, misplaced, senseless]) {
         reactor::simulate(n, async move {
             let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));
             let (pool, v) = created(&drives, &log, 1).await;
@@ -284,7 +290,8 @@ fn a_host_that_does_what_none_may_loses_its_window_and_nothing_else() {
             pool.end_bad_windows().await.unwrap();
             let ends = pool.take_window_ends();
             assert_eq!((ends.len(), ends[0].volume.as_str()), (1, "db"), "deed {n}");
-            assert!(ends[0].bad.is_some() && !ends[0].lost);
+            assert!(ends[0].bad.is_some());
+            assert_eq!(ends[0].lost, ends[0].bad == Some(Bad::Checksum), "deed {n}");
             assert_eq!(pool.open_windows(), 0);
             pool.close().await.unwrap();
         });
@@ -302,7 +309,13 @@ fn a_window_that_is_not_there_is_a_log_that_is_not_there() {
             assert_eq!(host.write(0, &block(0, 1)), Wrote::Complete);
         }
     });
-    Pmem::Simulated(Arc::clone(&media[0])).remove_beside(".window", |_| false).unwrap();
+    let device = Pmem::Simulated(Arc::clone(&media[0]));
+    device.remove_beside(".window", |_| false).unwrap();
+    // Of somebody who names his files so.
+    let others = [".window-log", ".window-1-00000007-0.log", ".window-1-7-0.ring"];
+    others.iter().for_each(|name| drop(device.create_beside(name, 4096).unwrap()));
+    let own = ".window-9-00000007-0.ring";
+    drop(device.create_beside(own, 4096).unwrap());
     reactor::simulate(2, async move {
         let options = OpenOptions::default();
         let refused = Pool::open(drives.clone(), log.clone(), options, &[]).await;
@@ -311,10 +324,15 @@ fn a_window_that_is_not_there_is_a_log_that_is_not_there() {
         assert!(refused.to_string().contains("window of volume db"), "{refused}");
         let options = OpenOptions { accept_loss: true, ..options };
         let pool = Pool::open(drives.clone(), log.clone(), options, &[]).await.unwrap();
-        assert!(pool.has_lost_log());
+        // Of one volume: the log is as it was.
+        assert!(!pool.has_lost_log());
+        let lost = WindowEnd { volume: "db".into(), bad: None, lost: true };
+        assert_eq!(pool.take_window_ends(), vec![lost]);
         assert_eq!(pool.open_windows(), 0);
         pool.close().await.unwrap();
         reopened(&drives, &log).await.close().await.unwrap();
+        others.iter().for_each(|name| drop(device.open_beside(name, 4096).unwrap()));
+        device.open_beside(own, 4096).unwrap_err();
     });
 }
 
@@ -432,6 +450,44 @@ fn a_ring_that_cannot_be_read_is_told_of_and_its_volume_goes_on() {
         drop(media);
         pool.close().await.unwrap();
     });
+}
+
+#[test]
+fn a_ring_that_its_host_cut_short_or_made_long_costs_nobody_else_the_pool() {
+    for (n, len) in (1..).zip([0, 4096, 8192, 1 << 43]) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let drives = drives(6, 128 * MIB);
+        let opened = || LogSpec::Bbu(vec![Arc::new(Pmem::shared(&path, Some(16 * MIB)).unwrap())]);
+        let (log, of) = (opened(), drives.clone());
+        let host = reactor::simulate(n, async move {
+            let (pool, v) = created(&of, &log, 1).await;
+            pool.create_volume(VolumeSpec { id: [2; 16], ..volume("other", MIB) }).await.unwrap();
+            let host = grant(&pool, 12).await;
+            assert_eq!(host.write(0, &block(0, 1)), Wrote::Complete);
+            assert_eq!(read(&v, 0).await, block(0, 1));
+            assert_eq!(host.write(AT, &block(1, 1)), Wrote::Complete);
+            assert_eq!(host.write(2 * AT, &block(2, 1)), Wrote::Complete);
+            host
+        });
+        let [_, ring] = host.granted.rings[0].copies[0].share().unwrap();
+        std::fs::File::from(ring).set_len(len).unwrap();
+        let (log, of) = (opened(), drives);
+        reactor::simulate(n, async move {
+            let pool = reopened(&of, &log).await;
+            assert_eq!(pool.open_windows(), 0);
+            let is_cut = len <= 8192;
+            let ends: Vec<bool> = pool.take_window_ends().iter().map(|end| end.lost).collect();
+            assert_eq!(ends, vec![true; usize::from(is_cut)]);
+            let v = pool.volume("db").unwrap();
+            // What was in the log already, and what was left of the rest.
+            assert_eq!(read(&v, 0).await, block(0, 1));
+            let left = if is_cut { vec![0; BLOCK] } else { block(2, 1) };
+            assert_eq!(read(&v, 2).await, left);
+            v.write(AT, &block(1, 2)).await.unwrap();
+            pool.close().await.unwrap();
+        });
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::error::{Kind, Result};
 use crate::log::Reserved;
 use crate::shard::base::count;
 use crate::shard::capacity::Promise;
-use crate::shard::window::{Ring, Stored, blocks_of};
+use crate::shard::window::{Ring, Stored};
 use crate::volume::shard_of;
 use crate::volume::state::{BLOCK_BYTES, State};
 
@@ -150,7 +150,7 @@ impl Front {
         let missing = {
             let promise = ring.promise.borrow();
             let left = promise.as_ref().map_or(0, Promise::left);
-            blocks_of(ring.identity.ring_bytes).saturating_sub(left)
+            ring.blocks().saturating_sub(left)
         };
         if missing > 0
             && let Some(more) = self.capacity.promise(missing)
@@ -197,7 +197,7 @@ impl Front {
         if !ring.fetch(look) {
             return Taken::Bad(Bad::Checksum);
         }
-        let stored = self.store_blocks(ring, reserved, &ring.data.borrow()[..length]);
+        let stored = self.store_blocks(ring, look, reserved, &ring.data.borrow()[..length]);
         match stored {
             Ok(true) => Taken::Done,
             // The task sees why, too.
@@ -206,11 +206,18 @@ impl Front {
     }
 
     /// Stores blocks of a record; tells whether they are durable.
-    fn store_blocks(&self, ring: &Ring, mut reserved: Reserved<'_>, data: &[u8]) -> Result<bool> {
+    fn store_blocks(
+        &self,
+        ring: &Ring,
+        look: &Look,
+        mut reserved: Reserved<'_>,
+        data: &[u8],
+    ) -> Result<bool> {
         reserved.fill(data)?;
         let stored = reserved.commit()?;
         let blocks = u64_of(data.len() / BLOCK);
-        ring.stored.set(Some(Stored { sequence: stored.sequence, blocks }));
+        let record = *look;
+        ring.stored.set(Some(Stored { sequence: stored.sequence, blocks, record }));
         if stored.is_durable {
             self.note_stored(ring);
         }
@@ -230,6 +237,12 @@ impl Front {
     /// Takes all that is there by now. A host that goes on storing stores no further than it has credit for.
     async fn take_all(&self, ring: &Ring) -> Result<()> {
         let (mut taken, until) = (0, ring.credit());
+        // Before anything is looked at: it is in the log, whatever its host made of it since.
+        if let Some(Stored { record, .. }) = ring.stored.get() {
+            self.make_stored_durable(ring).await?;
+            ring.advance(&record);
+            taken += 1;
+        }
         while ring.position() < until {
             let look = ring.look();
             match look {
@@ -253,7 +266,8 @@ impl Front {
                 yield_now().await;
             }
         }
-        if taken > 0 && !ring.has_ended() {
+        // Also what could not be said before.
+        if (taken > 0 || !ring.is_published()) && !ring.has_ended() {
             self.publish(ring)?;
         }
         Ok(())
@@ -267,22 +281,20 @@ impl Front {
         offset: u64,
         length: usize,
     ) -> Result<std::result::Result<(), Bad>> {
-        if ring.stored.get().is_none() {
-            if let Some(bad) = self.check_record(ring, offset, length) {
-                return Ok(Err(bad));
-            }
-            if !ring.fetch(look) {
-                return Ok(Err(Bad::Checksum));
-            }
-            let (first, count) = blocks(offset, length);
-            if !is_whole(offset, length) || ring.volume.takes_turns() {
-                return self.take_in_turn(ring, offset, length).await.map(Ok);
-            }
-            self.destage.look_at_log();
-            let key = Key::new(ring.volume.view, first);
-            let reserved = self.base.log.reserve_acknowledged(key, usize64(count)).await?;
-            self.store_blocks(ring, reserved, &ring.data.borrow()[..length])?;
+        if let Some(bad) = self.check_record(ring, offset, length) {
+            return Ok(Err(bad));
         }
+        if !ring.fetch(look) {
+            return Ok(Err(Bad::Checksum));
+        }
+        let (first, count) = blocks(offset, length);
+        if !is_whole(offset, length) || ring.volume.takes_turns() {
+            return self.take_in_turn(ring, look, offset, length).await.map(Ok);
+        }
+        self.destage.look_at_log();
+        let key = Key::new(ring.volume.view, first);
+        let reserved = self.base.log.reserve_acknowledged(key, usize64(count)).await?;
+        self.store_blocks(ring, look, reserved, &ring.data.borrow()[..length])?;
         self.make_stored_durable(ring).await.map(Ok)
     }
 
@@ -296,16 +308,22 @@ impl Front {
     }
 
     /// Takes a record of parts of blocks, or of a volume whose users take turns.
-    async fn take_in_turn(&self, ring: &Ring, offset: u64, length: usize) -> Result<()> {
+    async fn take_in_turn(
+        &self,
+        ring: &Ring,
+        look: &Look,
+        offset: u64,
+        length: usize,
+    ) -> Result<()> {
         let (first, count) = blocks(offset, length);
         let mut turn = self.partial.hold(ring.volume.view, first..first + count).await;
-        let taken = self.take_parts(ring, offset, length).await;
+        let taken = self.take_parts(ring, look, offset, length).await;
         turn.ended = true;
         taken
     }
 
     /// Takes a record whose first or last block keeps a part, by space that was set aside for it.
-    async fn take_parts(&self, ring: &Ring, offset: u64, length: usize) -> Result<()> {
+    async fn take_parts(&self, ring: &Ring, look: &Look, offset: u64, length: usize) -> Result<()> {
         self.partial.settle(&self.base.log).await?;
         let (first, count) = blocks(offset, length);
         let (skip, bytes) = (usize64(offset % BLOCK_BYTES), usize64(count) * BLOCK);
@@ -328,7 +346,7 @@ impl Front {
         self.destage.look_at_log();
         let key = Key::new(ring.volume.view, first);
         let reserved = self.base.log.reserve_acknowledged(key, usize64(count)).await?;
-        self.store_blocks(ring, reserved, &whole[..bytes])?;
+        self.store_blocks(ring, look, reserved, &whole[..bytes])?;
         self.make_stored_durable(ring).await
     }
 
@@ -373,7 +391,7 @@ impl Front {
             ring.taken().await?;
             ring.look_for_damage().await;
             // A record that its host stored late is in the log, and told of, or not begun.
-            while ring.is_taking.get() || ring.stored.get().is_some() {
+            while !ring.has_ended() && (ring.is_taking.get() || ring.stored.get().is_some()) {
                 ring.taken().await?;
             }
             ring.finish();

@@ -51,7 +51,7 @@ pub use pool::{
     Scrub, ScrubPosition, SnapshotName, SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown,
     VolumeSpec, VolumeStatus, WindowEnd, look_at_labels,
 };
-pub use quotas::QuotaStatus;
+pub use quotas::{GroupQuota, QuotaStatus};
 pub use reading::{Begun, Reading};
 pub use shard::window::RingCopy;
 pub use shard::{Outcome, WritesRefused};

@@ -83,7 +83,7 @@ pub struct Object {
     pub detaching: bool,
     /// The epoch in which a clone had all that it inherits as its own: its parent is there for what is older.
     pub detached: Option<u64>,
-    /// Bytes that a volume and its snapshots may hold together, a multiple of [`QUOTA_UNIT`]; 0 for no bound.
+    /// Bytes that a volume, or the volumes of a group, and all their snapshots may hold together, a multiple of [`QUOTA_UNIT`]; 0 for no bound.
     pub quota: u64,
     /// The number of its direct write window, if a host has one: what is stored there is part of the log. 0 for none.
     pub window: u32,
@@ -189,7 +189,7 @@ impl Object {
         {
             return Err(Bad::Field("detached"));
         }
-        let may_have_quota = self.is_volume() && self.quota <= QUOTA_MAX;
+        let may_have_quota = self.kind != Kind::Snapshot && self.quota <= QUOTA_MAX;
         if self.quota != 0 && !may_have_quota || !self.quota.is_multiple_of(QUOTA_UNIT) {
             return Err(Bad::Field("quota"));
         }

@@ -163,7 +163,7 @@ impl Pool {
             let lineage = Lineage { origin: Some(origin), former: Vec::new() };
             let state = self.adopt_volume(&clone, lineage);
             state.set_occupied(Occupied::default());
-            self.note_empty(&state);
+            common.quotas.note_empty(state.view);
         }
         common.used.note_change();
         self.count_snapshots();

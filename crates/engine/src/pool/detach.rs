@@ -5,9 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use reactor::sync::Signal;
-use stdx::size::show;
-
 use super::Pool;
 use super::changes::{ChangedExtent, inherited};
 use super::lineage::Removal;
@@ -19,6 +16,7 @@ use crate::limits::{DETACH_EXTENTS, DETACH_PAUSE};
 use crate::shard::Shard;
 use crate::volume::state::{BLOCK_BYTES, State};
 use crate::volume::{CHUNK_BLOCKS, Volume, shard_of};
+use reactor::sync::Signal;
 
 /// How far a clone was given what it inherits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +37,11 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Bytes of the volume that were looked through; `None` once it is to be left as it is.
+    pub(super) fn done(&self) -> Option<u64> {
+        (!self.ends.get()).then(|| self.done.get())
+    }
+
     fn note(&self, of: &State, done: u64) {
         self.done.set(done);
         of.set_detaching(Some(done));
@@ -51,34 +54,14 @@ fn marked(catalog: &Catalog, name: &str, detaching: bool) -> Result<Object> {
 }
 
 impl Pool {
-    /// Refuses to give a volume more of its own than its quota has room for: hosts would find nothing left of that.
-    fn check_room_to_detach(&self, name: &str, state: &State) -> Result<()> {
-        let Some(quota) = self.0.common.quotas.get(state.view) else { return Ok(()) };
-        let (Some(held), Some(inherited)) = (quota.held(), state.inherited()) else {
-            let what = format!(
-                "what volume {name} holds of its quota is not counted yet: try again in a moment"
-            );
-            return Err(Error::new(Kind::Busy, what));
-        };
-        let (needs, bytes) = (held * BLOCK_BYTES + inherited, quota.limit() * BLOCK_BYTES);
-        if needs > bytes {
-            let (needs, bytes) = (show(needs), show(bytes));
-            let what = format!(
-                "volume {name} may hold up to {needs} once it is detached, and its quota is {bytes}"
-            );
-            return Err(Error::new(Kind::Full, what));
-        }
-        Ok(())
-    }
-
     /// Has a clone, or what was rolled back, get what it inherits as its own, by reference, behind this, also over the next
     /// openings. Then it is nobody's clone: reads ask nobody else, and what it was made of goes when it is deleted. What
     /// snapshots of it saw before stays as it is. Meanwhile it is used as ever; whoever writes takes turns with that.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` for what inherits nothing; `Busy` while it is still being [stopped](Self::stop_detaching), or
-    /// has a quota and was not counted yet; `Full` where what it inherits may be more than its quota has room for; `Failed`
-    /// when the log or too many drives failed.
+    /// is under a quota and was not counted yet; `Full` where what it inherits may be more than its quota, or its group's, has
+    /// room for; `Failed` when the log or too many drives failed.
     pub async fn detach_volume(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
         self.end_windows_of(&[name]).await?;
@@ -95,7 +78,7 @@ impl Pool {
             Some(_) => return Ok(()),
             None => {}
         }
-        self.check_room_to_detach(name, &state)?;
+        self.check_room_to_detach(&state)?;
         state.take_turns(true);
         let begin = |shard: Rc<Shard>| async move { shard.front.begin_turns().await };
         let mark = |catalog: &Catalog| {

@@ -62,7 +62,7 @@ impl Pool {
             let clones =
                 pool.0.common.superblock.catalog(|catalog| clones_of(catalog, &spec, call))?;
             let GroupCloneSpec { name, id, created, .. } = spec;
-            let group = GroupSpec { name, id, created, volumes: Vec::new() };
+            let group = GroupSpec { name, id, created, volumes: Vec::new(), quota: None };
             pool.clone_each(&clones, Some(&group)).await?;
             Ok(clones.into_iter().map(|clone| clone.name).collect())
         });

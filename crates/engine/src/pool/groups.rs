@@ -1,14 +1,18 @@
 //! Consistency groups: volumes by a name that they have together, of which snapshots are taken at one instant.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::Pool;
+use super::quotas::GroupPlan;
 use super::snapshots::SnapshotSpec;
-use super::volumes::{check_new_name, find, invalid, new_view};
+use super::volumes::{check_new_name, check_quota, find, invalid, new_view};
 use crate::address::View;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, EDIT_PAGES_MAX, Edit, Object, RECORDS, Record};
 use crate::limits::GROUP_VOLUMES_MAX;
+use crate::quotas::{GroupQuota, Quota};
+use crate::volume::state::State;
 
 /// A group to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub struct GroupSpec {
     pub created: u64,
     /// The volumes that it begins with. There may be none yet.
     pub volumes: Vec<String>,
+    /// What all its volumes and their snapshots may hold together, in bytes, as a [volume's](Pool::set_quota); or no bound.
+    pub quota: Option<u64>,
 }
 
 /// What is to be changed of a group, all of it at once.
@@ -31,6 +37,8 @@ pub struct GroupChange {
     /// Volumes that come into it, and that leave it.
     pub add: Vec<String>,
     pub remove: Vec<String>,
+    /// What its quota is to be in bytes, or that it has none from now on.
+    pub quota: Option<Option<u64>>,
 }
 
 /// Snapshots to be taken of all volumes of a group.
@@ -52,6 +60,8 @@ pub struct GroupStatus {
     pub created: u64,
     /// Its volumes, by name.
     pub volumes: Vec<String>,
+    /// Its quota, if it has one.
+    pub quota: Option<GroupQuota>,
 }
 
 // A group that is made or deleted is put or removed together with all its volumes, or with a clone of each.
@@ -131,13 +141,13 @@ fn check_count(volumes: usize) -> Result<()> {
 
 /// A group that gets this view.
 pub(super) fn new_group(catalog: &Catalog, spec: &GroupSpec, view: View) -> Result<Object> {
-    let GroupSpec { name, id, created, .. } = spec;
+    let GroupSpec { name, id, created, quota, .. } = spec;
     check_new_name(catalog, name)?;
-    let kind = catalog::Kind::Group;
-    Ok(Object { kind, created: *created, ..Object::volume(view, name, *id, 0, 4096) })
+    let (kind, quota) = (catalog::Kind::Group, quota.unwrap_or(0));
+    Ok(Object { kind, quota, created: *created, ..Object::volume(view, name, *id, 0, 4096) })
 }
 
-fn edit_to_make(catalog: &Catalog, spec: &GroupSpec, most: usize) -> Result<Edit> {
+fn edit_to_make(catalog: &Catalog, spec: &GroupSpec, most: usize) -> Result<(Edit, View)> {
     let volumes = &spec.volumes;
     check_new_name(catalog, &spec.name)?;
     check_count(volumes.len())?;
@@ -147,17 +157,24 @@ fn edit_to_make(catalog: &Catalog, spec: &GroupSpec, most: usize) -> Result<Edit
     let joining = joining(catalog, &group, volumes)?;
     // Before its members, which name it.
     let records = [Record::Put(group)].into_iter().chain(joining).collect();
-    Ok(Edit { next_view: view.get() + 1, records })
+    Ok((Edit { next_view: view.get() + 1, records }, view))
 }
 
 fn edit_to_change(catalog: &Catalog, name: &str, change: &GroupChange) -> Result<Edit> {
-    let GroupChange { name: to, add, remove } = change;
+    let GroupChange { name: to, add, remove, quota } = change;
     let group = find_group(catalog, name)?;
     check_once(add.iter().chain(remove))?;
-    let mut records = Vec::new();
+    let mut changed = group.clone();
     if let Some(to) = to {
         check_new_name(catalog, to)?;
-        records.push(Record::Put(Object { name: to.as_str().into(), ..group.clone() }));
+        changed.name = to.as_str().into();
+    }
+    if let Some(quota) = quota {
+        changed.quota = quota.unwrap_or(0);
+    }
+    let mut records = Vec::new();
+    if changed != *group {
+        records.push(Record::Put(changed));
     }
     records.extend(leaving(catalog, group, remove)?);
     records.extend(joining(catalog, group, add)?);
@@ -186,6 +203,7 @@ impl Pool {
                 id: group.id,
                 created: group.created,
                 volumes: Vec::new(),
+                quota: self.0.common.quotas.group_quota(group.view),
             };
             let groups = catalog.objects().filter(|object| object.is_group());
             let mut all: BTreeMap<_, _> = groups.map(|of| (of.view, status(of))).collect();
@@ -207,24 +225,96 @@ impl Pool {
     /// # Errors
     /// `Invalid` for a name that cannot be or a volume named twice, `Exists`, `NotFound` without a volume, `Busy` for one
     /// that is in another group, `Full` for too many volumes, or too many objects in the pool, `Failed` when too many
-    /// drives failed.
+    /// drives failed; with a quota as [`change_group`](Self::change_group).
     pub async fn create_group(&self, spec: GroupSpec) -> Result<()> {
+        spec.quota.map_or(Ok(()), check_quota)?;
         let _turn = self.turn().await?;
         let superblock = &self.0.common.superblock;
         let most = superblock.objects_max();
-        let make = |catalog: &Catalog| Ok((edit_to_make(catalog, &spec, most)?, ()));
-        superblock.change_catalog(make).await
+        let make = |catalog: &Catalog| edit_to_make(catalog, &spec, most);
+        let mut before = None;
+        if let Some(bytes) = spec.quota {
+            // What cannot be is refused before anybody is counted for it.
+            superblock.catalog(|catalog| make(catalog).map(drop))?;
+            let joining = self.without_windows(&spec.volumes).await?;
+            let quota = self.0.common.quotas.for_group(&spec.name, bytes);
+            let plan = GroupPlan { quota, bytes, joining, leaving: Vec::new() };
+            before = Some(self.follow_group_plan(&spec.name, plan).await?);
+        }
+        let lasts = superblock.change_catalog(make).await;
+        self.end_group_plan(before, lasts, |view| *view).await.map(drop)
     }
 
-    /// Changes which volumes a group has, or its name: all of it, or nothing.
+    /// Changes which volumes a group has, its name, or its quota: all of it, or nothing. The quota bounds what all volumes of
+    /// the group and their snapshots hold together, as a [volume's](Self::set_quota) does that of one; a volume may be under
+    /// both.
     ///
     /// # Errors
     /// `NotFound` without the group or a volume, or where one that is to leave is not in it, and otherwise as
-    /// [`create_group`](Self::create_group).
+    /// [`create_group`](Self::create_group). Of a quota: `Invalid` for what is not a multiple of 1 MiB, or too large; `Full`
+    /// where the volumes that the group would have hold more already; `Busy` where that cannot be found out.
     pub async fn change_group(&self, name: &str, change: GroupChange) -> Result<()> {
+        change.quota.flatten().map_or(Ok(()), check_quota)?;
         let _turn = self.turn().await?;
-        let alter = |catalog: &Catalog| Ok((edit_to_change(catalog, name, &change)?, ()));
-        self.0.common.superblock.change_catalog(alter).await
+        let (superblock, quotas) = (&self.0.common.superblock, &self.0.common.quotas);
+        let alter = |catalog: &Catalog| edit_to_change(catalog, name, &change).map(|of| (of, ()));
+        let (view, members) = superblock.catalog(|catalog| {
+            alter(catalog)?;
+            let view = find_group(catalog, name)?.view;
+            Ok::<_, Error>((view, members(catalog, view).map(|of| of.name.to_string()).collect()))
+        })?;
+        let known = quotas.of_group(view);
+        let bytes = match change.quota {
+            Some(quota) => quota,
+            None => known.as_ref().map(|quota| quota.bytes()),
+        };
+        let mut before = None;
+        if let Some(bytes) = bytes {
+            let plan = self.plan_for_group(name, (known.as_ref(), bytes), members, &change).await?;
+            before = Some(self.follow_group_plan(name, plan).await?);
+        }
+        let lasts = superblock.change_catalog(alter).await;
+        self.end_group_plan(before, lasts, |()| view).await?;
+        match (bytes, quotas.of_group(view), &change.name) {
+            (None, Some(_), _) => {
+                quotas.remove_group(view);
+                self.look_at_quotas().await?;
+            }
+            (Some(_), Some(quota), Some(to)) => quota.set_name(to),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What is to become of the quota of a group that has these volumes.
+    async fn plan_for_group(
+        &self,
+        name: &str,
+        (known, bytes): (Option<&Arc<Quota>>, u64),
+        mut members: Vec<String>,
+        GroupChange { add, remove, .. }: &GroupChange,
+    ) -> Result<GroupPlan> {
+        if let Some(quota) = known {
+            let joining = self.without_windows(add).await?;
+            let leaving = self.states_of(remove)?;
+            return Ok(GroupPlan { quota: Arc::clone(quota), bytes, joining, leaving });
+        }
+        members.retain(|volume| !remove.contains(volume));
+        members.extend(add.iter().cloned());
+        let joining = self.without_windows(&members).await?;
+        let quota = self.0.common.quotas.for_group(name, bytes);
+        Ok(GroupPlan { quota, bytes, joining, leaving: Vec::new() })
+    }
+
+    /// Volumes that come under a quota: their windows are ended, which know of none.
+    async fn without_windows(&self, names: &[String]) -> Result<Vec<Arc<State>>> {
+        let all: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.end_windows_of(&all).await?;
+        self.states_of(names)
+    }
+
+    fn states_of(&self, names: &[String]) -> Result<Vec<Arc<State>>> {
+        names.iter().map(|name| Ok(self.volume(name)?.state)).collect()
     }
 
     /// Deletes a group. Its volumes stay, and so do their snapshots.
@@ -233,8 +323,12 @@ impl Pool {
     /// `NotFound`, and `Failed` when too many drives failed.
     pub async fn delete_group(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
-        let drop = |catalog: &Catalog| Ok((edit_to_delete(catalog, name)?, ()));
-        self.0.common.superblock.change_catalog(drop).await
+        let drop = |catalog: &Catalog| {
+            Ok((edit_to_delete(catalog, name)?, find_group(catalog, name)?.view))
+        };
+        let view = self.0.common.superblock.change_catalog(drop).await?;
+        self.0.common.quotas.remove_group(view);
+        self.look_at_quotas().await
     }
 
     /// Takes a snapshot of each volume that a group has by then, all at one instant, as

@@ -189,6 +189,7 @@ impl Pool {
                 common.snapshots.add(taken.view, taken.sees);
             }
         }
+        self.look_at_quotas().await?;
         common.used.note_change();
         let kept = || made.iter().filter_map(|made| made.kept.as_ref());
         let taken: Arc<[Taken]> = kept().map(|(_, taken)| *taken).collect();

@@ -172,6 +172,7 @@ impl Pool {
             .superblock
             .catalog(|catalog| catalog.objects().cloned().collect::<Vec<Object>>());
         let lineages = Lineages::of(&objects);
+        objects.iter().for_each(|object| self.adopt_group_quota(object));
         for object in &objects {
             if object.kind == catalog::Kind::Snapshot {
                 if let (Some(view), Some(sees)) = (object.parent, object.sees()) {
@@ -252,7 +253,7 @@ impl Pool {
         let volume = self.0.common.superblock.change_catalog(add).await?;
         let state = self.adopt_volume(&volume, Lineage::default());
         state.set_occupied(Occupied::default());
-        self.note_empty(&state);
+        self.0.common.quotas.note_empty(state.view);
         self.volume(&spec.name)
     }
 
@@ -281,10 +282,12 @@ impl Pool {
             Ok((changed(catalog, volume), gone))
         };
         let (view, bytes) = self.0.common.superblock.change_catalog(mark).await?;
-        if let Some(state) = self.0.volumes.borrow_mut().remove(name) {
+        let gone = self.0.volumes.borrow_mut().remove(name);
+        if let Some(state) = gone {
             state.close();
             self.0.common.used.remove(&state);
             self.0.common.quotas.remove(view);
+            self.look_at_quotas().await?;
             // Others may have that as well: then nothing is found.
             let inherited = state.inherited().unwrap_or(0);
             self.0.common.snapshots.note_freed(Self::end_of(inherited));

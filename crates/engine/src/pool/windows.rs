@@ -14,6 +14,7 @@ use reactor::sync::Held;
 use window::{Bad, Identity, RING_BYTES_MAX, RING_BYTES_MIN, RING_STEP};
 
 use super::Pool;
+use super::quotas::is_under_quota;
 use super::volumes::invalid;
 use crate::address::View;
 use crate::error::{Error, Kind, Result};
@@ -225,7 +226,7 @@ impl Pool {
     ///
     /// # Errors
     /// `NotFound`; `Invalid` for rings of another size; `Unsupported` where no window can be had: the log is not on files in
-    /// memory, or the volume has a quota; `Busy` while the log's devices change; `Full` when there is no space to set aside;
+    /// memory, or the volume is under a quota; `Busy` while the log's devices change; `Full` when there is no space to set aside;
     /// `Failed` when too many drives, or the log, failed.
     pub async fn grant_window(
         &self,
@@ -264,11 +265,9 @@ impl Pool {
     ) -> Result<GrantedWindow> {
         let common = &self.0.common;
         let view = state.view;
-        let has_quota = common
-            .superblock
-            .catalog(|catalog| catalog.get(view).is_some_and(|volume| volume.quota > 0));
-        if has_quota {
-            return Err(unsupported("a volume with a quota has no direct write windows"));
+        if common.superblock.catalog(|catalog| is_under_quota(catalog, view)) {
+            let what = "a volume with a quota, or in a group with one, has no direct write windows";
+            return Err(unsupported(what));
         }
         let pool = common.superblock.label().pool;
         let devices = self.memory_of_log().await?;

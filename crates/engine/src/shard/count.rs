@@ -230,7 +230,7 @@ impl Counting {
         Ok(true)
     }
 
-    /// Counts volumes that have a quota whenever their writers ask for it, until the shard ends.
+    /// Counts volumes under a quota whenever their writers ask for it, until the shard ends.
     pub async fn answer(self: Rc<Self>) {
         let (quotas, shard) = (&self.base.common.quotas, self.base.writer.shard());
         while let Some((number, view)) = quotas.next(shard).await {
@@ -239,13 +239,13 @@ impl Counting {
         }
     }
 
-    /// Counts one volume with a quota at once. Tells whether it could.
+    /// Counts one volume under a quota at once. Tells whether it could.
     async fn count_volume(&self, view: View) -> bool {
         for _ in 0..COUNTS_AT_ONCE {
             let Some(ledger) = self.quotas.of(view) else { return false };
             let _closed = ledger.close().await;
             let mark = ledger.mark();
-            let state = &ledger.quota.state;
+            let state = &ledger.holding.state;
             let mut views: Vec<View> = state.lineage.former.clone();
             views.push(view);
             let whole = |view: View| Key::new(view, 0)..Key::new(View::new(view.get() + 1), 0);

@@ -61,6 +61,11 @@ pub struct Front {
 }
 
 impl Front {
+    /// Knows the quotas there are by now.
+    pub fn look_at_quotas(&self) {
+        self.quotas.look();
+    }
+
     #[must_use]
     pub fn new(
         base: Rc<Base>,

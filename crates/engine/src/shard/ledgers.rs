@@ -1,4 +1,4 @@
-//! What a shard holds of the volumes that have a quota, and whom it lets in for more.
+//! What a shard holds of the volumes that are under a quota, their own or their group's, and whom it lets in for more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use super::base::Base;
 use super::events::Event;
 use crate::address::View;
 use crate::limits::QUOTA_SETTLES;
-use crate::quotas::Quota;
+use crate::quotas::{Counted, Holding, Quota};
 use crate::used::Counts;
 
-/// What the shard holds of each volume with a quota.
+/// What the shard holds of each volume under a quota.
 pub struct Ledgers {
     base: Rc<Base>,
     /// The quotas that there were when it last looked.
@@ -23,10 +23,13 @@ pub struct Ledgers {
     all: RefCell<BTreeMap<View, Rc<Ledger>>>,
 }
 
-/// What the shard holds of a volume with a quota. In blocks.
+/// What the shard holds of a volume under a quota. In blocks.
 pub struct Ledger {
-    pub quota: Arc<Quota>,
+    pub holding: Arc<Holding>,
+    under: RefCell<Under>,
     shard: u16,
+    /// What the group knows of.
+    told: Cell<Option<u64>>,
     /// As of the last count.
     counted: Cell<Option<u64>>,
     /// Let in, ever, and how much of that the last count knew of.
@@ -37,6 +40,23 @@ pub struct Ledger {
     /// It is being counted: nobody else is let in, or what is appended meanwhile would count twice.
     is_closed: Cell<bool>,
     base: Rc<Base>,
+}
+
+/// The quotas that a volume is under.
+#[derive(Default)]
+struct Under {
+    own: Option<Arc<Quota>>,
+    group: Option<Rc<Sum>>,
+}
+
+/// What the shard holds of the volumes of a group with a quota, together.
+struct Sum {
+    quota: Arc<Quota>,
+    shard: u16,
+    /// Of those that were counted.
+    held: Cell<u64>,
+    /// Volumes that were not.
+    unknown: Cell<u64>,
 }
 
 /// A ledger that lets nobody in.
@@ -79,21 +99,81 @@ impl Drop for Charge {
     }
 }
 
+impl Sum {
+    fn new(quota: Arc<Quota>, shard: u16) -> Self {
+        Self { quota, shard, held: Cell::new(0), unknown: Cell::new(0) }
+    }
+
+    fn add(&self, of: Option<u64>) {
+        match of {
+            Some(held) => self.held.set(self.held.get() + held),
+            None => self.unknown.set(self.unknown.get() + 1),
+        }
+    }
+
+    /// One of them holds something else.
+    fn change(&self, before: Option<u64>, now: Option<u64>) {
+        match before {
+            Some(held) => self.held.set(self.held.get() - held),
+            None => self.unknown.set(self.unknown.get() - 1),
+        }
+        self.add(now);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let held = (self.unknown.get() == 0).then(|| self.held.get());
+        self.quota.set_held(self.shard, held);
+    }
+}
+
+impl Under {
+    fn all(&self) -> impl Iterator<Item = &Arc<Quota>> {
+        self.own.iter().chain(self.group.iter().map(|group| &group.quota))
+    }
+}
+
 impl Ledger {
-    fn new(quota: Arc<Quota>, base: Rc<Base>) -> Self {
-        let shard = base.writer.shard();
-        let counted = Cell::new(quota.share(shard).held());
+    fn new(holding: Arc<Holding>, base: Rc<Base>) -> Self {
         let zero = || Cell::new(0);
         Self {
-            quota,
-            shard,
-            counted,
+            holding,
+            under: RefCell::default(),
+            shard: base.writer.shard(),
+            told: Cell::new(None),
+            counted: Cell::new(None),
             charged: zero(),
             counted_at: zero(),
             in_flight: zero(),
             is_closed: Cell::new(false),
             base,
         }
+    }
+
+    /// It is under these quotas from now on. The group's knows nothing of it yet.
+    fn come_under(&self, under: Under) {
+        if self.counted.get().is_none() {
+            // Of a volume that is new that is known without a count.
+            self.counted.set(self.holding.counted_by(self.shard));
+        }
+        drop(self.under.replace(Under::default()));
+        self.tell();
+        if let Some(group) = &under.group {
+            group.add(self.told.get());
+        }
+        self.under.replace(under);
+    }
+
+    /// Whether all quotas have room for so many blocks, whatever they replace, and more than that.
+    #[inline]
+    fn has_ample_room(&self, blocks: u64) -> bool {
+        self.under.borrow().all().all(|quota| quota.has_ample_room(blocks))
+    }
+
+    /// The quota that has no room for so many blocks.
+    #[must_use]
+    pub fn lacks_room(&self, blocks: u64) -> Option<Arc<Quota>> {
+        self.under.borrow().all().find(|quota| !quota.has_room(blocks)).cloned()
     }
 
     /// Lets so many blocks in, whatever is there.
@@ -153,19 +233,28 @@ impl Ledger {
     pub fn note_counted(&self, blocks: u64, mark: u64) {
         self.counted.set(Some(blocks));
         self.counted_at.set(mark);
-        self.quota.share(self.shard).set_counted(blocks);
+        self.holding.set_counted(self.shard, blocks);
         self.tell();
+        if self.in_flight.get() > 0 {
+            // What was not waited for may have counted twice: the next count finds something else.
+            self.note_change();
+        }
     }
 
     /// Something of it was written, or given back.
     pub fn note_change(&self) {
-        self.quota.share(self.shard).note_change();
+        self.holding.note_change(self.shard);
     }
 
     fn tell(&self) {
         let Some(counted) = self.counted.get() else { return };
         let since = self.charged.get().saturating_sub(self.counted_at.get());
-        self.quota.share(self.shard).set_held(counted + since);
+        let held = counted + since;
+        self.holding.set_held(self.shard, held);
+        let before = self.told.replace(Some(held));
+        if let Some(group) = &self.under.borrow().group {
+            group.change(before, Some(held));
+        }
     }
 }
 
@@ -175,30 +264,46 @@ impl Ledgers {
         Self { base, known: Cell::new(0), all: RefCell::default() }
     }
 
-    /// That of a volume, if it has a quota.
+    /// That of a volume, if it is under a quota.
     #[inline]
     pub fn of(&self, view: View) -> Option<Rc<Ledger>> {
         self.look();
         self.all.borrow().get(&view).cloned()
     }
 
+    /// Knows the quotas there are by now.
     #[inline]
-    fn look(&self) {
+    pub fn look(&self) {
         let quotas = &self.base.common.quotas;
         let now = quotas.changes();
         if self.known.get() != now {
-            let mut all = self.all.borrow_mut();
-            let mut before = std::mem::take(&mut *all);
-            for quota in quotas.all() {
-                let view = quota.state.view;
-                let known = before.remove(&view).filter(|of| Arc::ptr_eq(&of.quota, &quota));
-                all.insert(
-                    view,
-                    known.unwrap_or_else(|| Rc::new(Ledger::new(quota, Rc::clone(&self.base)))),
-                );
-            }
+            self.know(quotas.all());
             self.known.set(now);
         }
+    }
+
+    fn know(&self, volumes: Vec<Counted>) {
+        let shard = self.base.writer.shard();
+        let mut all = self.all.borrow_mut();
+        let mut before = std::mem::take(&mut *all);
+        let mut sums: BTreeMap<*const Quota, Rc<Sum>> = BTreeMap::new();
+        for Counted { holding, own, group } in volumes {
+            let view = holding.state.view;
+            let is_it = before.get(&view).is_some_and(|of| Arc::ptr_eq(&of.holding, &holding));
+            let known = if is_it { before.remove(&view) } else { None };
+            let ledger =
+                known.unwrap_or_else(|| Rc::new(Ledger::new(holding, Rc::clone(&self.base))));
+            let sum = |quota: Arc<Quota>| {
+                let new = || Rc::new(Sum::new(Arc::clone(&quota), shard));
+                Rc::clone(sums.entry(Arc::as_ptr(&quota)).or_insert_with(new))
+            };
+            ledger.come_under(Under { own, group: group.map(sum) });
+            all.insert(view, ledger);
+        }
+        // Those that are under none any more may have writers yet.
+        before.values().for_each(|ledger| ledger.come_under(Under::default()));
+        // All at once: until then what was known before holds.
+        sums.values().for_each(|sum| sum.tell());
     }
 
     /// Lets so many blocks in, if there is room for them whatever is there, and then some. `None` where somebody has to
@@ -208,7 +313,7 @@ impl Ledgers {
         match self.of(view) {
             None => Some(Charge::default()),
             Some(ledger) => {
-                let may = blocks == 0 || !ledger.is_closed() && ledger.quota.has_ample_room(blocks);
+                let may = blocks == 0 || !ledger.is_closed() && ledger.has_ample_room(blocks);
                 may.then(|| ledger.charge(blocks))
             }
         }
@@ -232,7 +337,7 @@ impl Ledgers {
     /// A count that began at these marks found this.
     pub fn note_counts(marks: &[(Rc<Ledger>, u64)], counts: &Counts) {
         for (ledger, mark) in marks {
-            ledger.note_counted(counts.held_by(&ledger.quota.state), *mark);
+            ledger.note_counted(counts.held_by(&ledger.holding.state), *mark);
         }
     }
 }

@@ -15,7 +15,8 @@ fn owned(names: &[&str]) -> Vec<String> {
 }
 
 pub(super) fn group(name: &str, volumes: &[&str]) -> GroupSpec {
-    GroupSpec { name: name.into(), id: [3; 16], created: 1_800_000_000, volumes: owned(volumes) }
+    let (id, volumes) = ([3; 16], owned(volumes));
+    GroupSpec { name: name.into(), id, created: 1_800_000_000, volumes, quota: None }
 }
 
 pub(super) async fn group_of(pool: &Pool, name: &str, volumes: &[&str]) {

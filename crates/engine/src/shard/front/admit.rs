@@ -1,5 +1,7 @@
 //! Letting writers in: at once where the shard has capacity, or once a search has found some.
 
+use std::sync::Arc;
+
 use stdx::num::{u32_of, usize32, usize64};
 
 use super::Front;
@@ -7,10 +9,9 @@ use crate::address::{Key, Location, Version, View};
 use crate::error::{Error, Kind, Result};
 use crate::log::Found;
 use crate::map::{Contents, Extent, Extents};
-use crate::quotas::Stamp;
+use crate::quotas::{Quota, Stamp};
 use crate::shard::capacity::Promise;
 use crate::shard::ledgers::Charge;
-use crate::volume::state::BLOCK_BYTES;
 
 /// Searches for space that a writer waits for at most because hosts give something back meanwhile: that may be nothing.
 const SEARCHES_FOR_HOLES: u32 = 4;
@@ -45,8 +46,33 @@ impl Replaced {
     }
 }
 
-/// How often a writer has what a volume with a quota holds counted, where others are let in each time.
+/// How often a writer has what is under a quota counted, where others are let in each time.
 const CHARGES_TRIED: u32 = 64;
+
+/// The quotas that were counted for a writer, and what was so before.
+#[derive(Default)]
+struct Counts(Vec<(Arc<Quota>, Stamp)>);
+
+impl Counts {
+    fn note(&mut self, quota: Arc<Quota>, stamp: Stamp) {
+        self.0.retain(|(of, _)| !Arc::ptr_eq(of, &quota));
+        self.0.push((quota, stamp));
+    }
+
+    fn of(&self, quota: &Quota) -> Option<Stamp> {
+        let found = self.0.iter().find(|(of, _)| std::ptr::eq(Arc::as_ptr(of), quota));
+        found.map(|(_, stamp)| *stamp)
+    }
+
+    fn last(&self) -> Option<&Quota> {
+        self.0.last().map(|(quota, _)| &**quota)
+    }
+}
+
+fn full(quota: &Quota) -> Error {
+    let bytes = stdx::size::show(quota.bytes());
+    Error::new(Kind::Full, format!("{} hold their quota of {bytes}", quota.whose()))
+}
 
 impl Front {
     /// Lets in a writer of so many blocks from `key` on. Whoever replaces what is there may use the
@@ -118,8 +144,8 @@ impl Front {
         Ok(promise.charged(charge))
     }
 
-    /// Lets in a writer of so many blocks as far as the volume's quota is concerned: what it replaces, and no snapshot
-    /// sees, is no more than there was.
+    /// Lets in a writer of so many blocks as far as quotas are concerned, its volume's and its group's: what it replaces, and
+    /// no snapshot sees, is no more than there was. Where one of them has no room, the other is charged nothing.
     ///
     /// # Errors
     /// `Full` when there is no room for the others, and those of looking blocks up.
@@ -127,40 +153,50 @@ impl Front {
         if let Some(charge) = self.quotas.try_charge(key.view, blocks) {
             return Ok(charge);
         }
-        let Some(ledger) = self.quotas.of(key.view) else { return Ok(Charge::default()) };
-        let quota = &ledger.quota;
-        let (quotas, used) = (&self.base.common.quotas, &self.base.common.used);
-        // What was so when it was counted for this one.
-        let mut counted: Option<Stamp> = None;
+        let mut counts = Counts::default();
         // Each time somebody else was let in, or it was counted.
         for _ in 0..CHARGES_TRIED {
+            let Some(ledger) = self.quotas.of(key.view) else { break };
             if ledger.is_closed() {
                 ledger.opened().await;
                 self.base.writer.check()?;
             }
             let new = blocks - self.replaced(key, blocks).await?.all;
-            if new == 0 || quota.has_room(new) && !ledger.is_closed() {
-                return Ok(ledger.charge(new));
+            let lacking = if new == 0 { None } else { ledger.lacks_room(new) };
+            let Some(quota) = lacking else {
+                if new == 0 || !ledger.is_closed() {
+                    return Ok(ledger.charge(new));
+                }
+                continue;
+            };
+            if self.is_full(&quota, new, &counts) {
+                return Err(full(&quota));
             }
+            let (quotas, used) = (&self.base.common.quotas, &self.base.common.used);
             let stamp = quota.stamp(used.changes());
-            let is_beyond = quota.counted().is_some_and(|held| held + new > quota.limit());
-            if let Some(counted) = counted.filter(|_| is_beyond) {
-                quota.note_full(counted);
-                break;
-            }
-            if is_beyond && quota.is_full(stamp) {
-                break;
-            }
             // What cannot be counted is in need of more than a quota: its hosts go on.
-            if !quotas.recount(key.view).await {
+            if !quotas.recount_members(&quota, used).await {
                 return Ok(ledger.charge(new));
             }
-            counted = Some(stamp);
+            counts.note(quota, stamp);
         }
-        let (name, bytes) = (quota.state.name.lock().clone(), quota.limit() * BLOCK_BYTES);
-        let bytes = stdx::size::show(bytes);
-        let what = format!("volume {name} and its snapshots hold their quota of {bytes}");
-        Err(Error::new(Kind::Full, what))
+        match (counts.last(), self.quotas.of(key.view)) {
+            (Some(quota), Some(_)) => Err(full(quota)),
+            (None, Some(ledger)) => Ok(ledger.charge(blocks)),
+            (_, None) => Ok(Charge::default()),
+        }
+    }
+
+    /// Whether so many new blocks are beyond a quota, however often it is counted.
+    fn is_full(&self, quota: &Quota, new: u64, counts: &Counts) -> bool {
+        if quota.counted().is_none_or(|held| held + new <= quota.limit()) {
+            return false;
+        }
+        if let Some(stamp) = counts.of(quota) {
+            quota.note_full(stamp);
+            return true;
+        }
+        quota.is_full(quota.stamp(self.base.common.used.changes()))
     }
 
     async fn search_for(&self, key: Key, blocks: u64) -> Result<Promise> {

@@ -521,6 +521,11 @@ impl Quotas {
             is_counted || !quota.has_member(&holding)
         };
         let each = quota.members().into_iter().map(recount);
-        reactor::join_all(each).await.into_iter().all(|is_counted| is_counted)
+        let is_counted = reactor::join_all(each).await.into_iter().all(|is_counted| is_counted);
+        if is_counted && quota.held().is_none() {
+            // A shard does not know yet who is under it: it looks when it is asked to count, even what nobody has.
+            let _ = self.recount(View::SHARED).await;
+        }
+        is_counted
     }
 }

@@ -24,8 +24,8 @@ pub fn group(global: &Global, verb: GroupVerb) -> Outcome {
         print_one(global.output, &changed, group_table)
     };
     match verb {
-        GroupVerb::Create { of, volumes } => {
-            let new = NewGroup { name: of.group, volumes };
+        GroupVerb::Create { of, volumes, quota } => {
+            let new = NewGroup { name: of.group, volumes, quota };
             let made = ask(global, async |client| client.create_group(&new).await)?;
             print_one(global.output, &made, group_table)
         }
@@ -37,6 +37,9 @@ pub fn group(global: &Global, verb: GroupVerb) -> Outcome {
         }
         GroupVerb::Rename { of, to } => {
             change(&of.group, GroupChange { name: Some(to), ..GroupChange::default() })
+        }
+        GroupVerb::Quota { of, quota } => {
+            change(&of.group, GroupChange { quota: Some(quota), ..GroupChange::default() })
         }
         GroupVerb::List { pool } => {
             let all = ask(global, async |client| client.groups(pool.as_ref()).await)?;
@@ -109,7 +112,7 @@ fn clone(
 }
 
 fn group_table(all: &[Group]) -> Table {
-    let mut table = table(&["group", "made", "volumes", "uuid"], &[]);
+    let mut table = table(&["group", "made", "volumes", "used", "quota", "uuid"], &[3, 4]);
     for group in all {
         // Their pool is the group's.
         let volumes: Vec<_> = group.volumes.iter().map(|path| path.volume.as_str()).collect();
@@ -117,6 +120,8 @@ fn group_table(all: &[Group]) -> Table {
             group.name.to_string(),
             or_dash(time(group.created_ms)),
             or_dash((!volumes.is_empty()).then(|| volumes.join("\n"))),
+            or_dash(group.quota_used),
+            or_dash(group.quota),
             group.id.to_string(),
         ]);
     }

@@ -247,7 +247,20 @@ impl Media {
         let log = self.plan.moves_log.then(|| self.movable_log());
         let (scrubs, examiner) = (Rc::clone(&self.scrubs), self.examiner(life));
         let reactors = self.on();
-        Array { pool, exported, closed, sound, returns, stage, log, reactors, scrubs, examiner }
+        let bounds_groups = Cell::new(false);
+        Array {
+            pool,
+            exported,
+            closed,
+            sound,
+            returns,
+            stage,
+            log,
+            reactors,
+            scrubs,
+            examiner,
+            bounds_groups,
+        }
     }
 
     fn note(&self, what: &str) {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::value::{GroupPath, Name, VolumePath};
+use crate::value::{GroupPath, Name, Size, VolumePath};
 
 /// A consistency group: volumes of which snapshots are taken together, at one instant. It is kept in their pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -23,6 +23,12 @@ pub struct Group {
     /// the oldest of their newest. Likewise; left out while one of them has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_snapshot_ms: Option<u64>,
+    /// What all its volumes and their snapshots may hold together. Left out if it has no such bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Size>,
+    /// What of its quota they hold, as of the last count of each. Left out until all are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_used: Option<Size>,
 }
 
 /// A group to make.
@@ -34,6 +40,9 @@ pub struct NewGroup {
     /// The volumes that it begins with, of that pool and in no other group: 500 at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumePath>,
+    /// What all its volumes and their snapshots may hold together: a multiple of 1 MiB. No bound if left out, or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Size>,
 }
 
 /// What to change of a group, all of it at once.
@@ -49,6 +58,10 @@ pub struct GroupChange {
     /// Volumes that leave it. They stay as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<VolumePath>,
+    /// What all its volumes and their snapshots may hold together: a multiple of 1 MiB, and not less than they do. 0 for no
+    /// bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Size>,
 }
 
 /// Snapshots to take of all volumes of a group.

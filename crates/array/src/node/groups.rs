@@ -3,10 +3,13 @@
 use api::v1::{
     Consent, Group, GroupChange, Kind, Losses, NewGroup, NewGroupSnapshot, Severity, Snapshot,
 };
-use api::value::{GroupPath, Name, SnapshotPath, VolumePath};
+use api::value::{GroupPath, Name, Size, SnapshotPath, VolumePath};
+
+use engine::GroupQuota;
 
 use super::Node;
 use super::snapshots::{NAMED, words};
+use super::volumes::{bound, check_quota};
 use crate::jobs::Task;
 use crate::losses::check_meant;
 use crate::pools::{self, OpenPool};
@@ -57,33 +60,39 @@ impl Node {
     pub fn create_group(&self, new: &NewGroup) -> Result<Group> {
         let path = &new.name;
         let volumes = in_pool(&path.pool, &new.volumes)?;
+        let quota = bound(new.quota);
+        quota.map_or(Ok(()), check_quota)?;
         {
             let _turn = self.turn(&path.pool, &Task::default())?;
             let open = self.open_pool_named(&path.pool)?;
-            let made = open.create_group(&path.group, &volumes);
+            let made = open.create_group(&path.group, &volumes, quota.map(Size::bytes));
             made.map_err(|error| helped(&open, Some(&path.group), error))?;
         }
         let of = if new.volumes.is_empty() { String::new() } else { words_of(" of", &new.volumes) };
-        self.events.record(Severity::Info, format!("group {path} made{of}"));
+        let bound = quota.map_or_else(String::new, |quota| format!(", which may hold {quota}"));
+        self.events.record(Severity::Info, format!("group {path} made{of}{bound}"));
         self.group(path)
     }
 
-    /// Changes which volumes a group has, or its name: all of it, or nothing.
+    /// Changes which volumes a group has, its name, or its quota: all of it, or nothing.
     ///
     /// # Errors
     /// `NotFound`, also for a volume that is to leave and is not in it, and as [`create_group`](Self::create_group).
     pub fn change_group(&self, path: &GroupPath, change: &GroupChange) -> Result<Group> {
-        let GroupChange { name, add, remove } = change;
+        let GroupChange { name, add, remove, quota } = change;
         let (adding, removing) = (in_pool(&path.pool, add)?, in_pool(&path.pool, remove)?);
         if *change == GroupChange::default() {
             let what = format!("nothing is to be changed of group {path}");
             return Err(Error::new(Kind::Invalid, what)
-                .help("name volumes to add or to remove, or another name"));
+                .help("name volumes to add or to remove, another name, or a quota"));
         }
+        let quota = quota.map(|quota| bound(Some(quota)));
+        quota.flatten().map_or(Ok(()), check_quota)?;
         {
             let _turn = self.turn(&path.pool, &Task::default())?;
             let open = self.open_pool_named(&path.pool)?;
-            let changed = open.change_group(&path.group, name.as_ref(), &adding, &removing);
+            let bytes = quota.map(|quota| quota.map(Size::bytes));
+            let changed = open.change_group(&path.group, name.as_ref(), &adding, &removing, bytes);
             changed.map_err(|error| helped(&open, name.as_ref(), error))?;
         }
         let mut done = Vec::new();
@@ -92,6 +101,13 @@ impl Node {
         }
         if !remove.is_empty() {
             done.push(words_of("it has", remove) + " no more");
+        }
+        match quota {
+            Some(Some(quota)) => {
+                done.push(format!("its volumes and their snapshots may hold {quota}"));
+            }
+            Some(None) => done.push("it has no quota any more".to_owned()),
+            None => {}
         }
         let pool = path.pool.clone();
         let group = name.clone().unwrap_or_else(|| path.group.clone());
@@ -220,7 +236,7 @@ fn helped(open: &OpenPool, name: Option<&Name>, error: Error) -> Error {
         Kind::NotFound if error.help.is_none() => {
             error.help("`flashloom volume list` shows the volumes, and the group of each")
         }
-        Kind::Limit => error.help("make several groups, or delete what is not needed any more"),
+        Kind::Limit if error.help.is_none() => error.help("make several groups, or delete what is not needed any more"),
         _ => error,
     }
 }
@@ -239,5 +255,8 @@ fn document(name: GroupPath, of: &pools::Group, volumes: Vec<Name>, last: Option
     let volumes = volumes.into_iter().map(volume).collect();
     let created_ms = of.created.saturating_mul(1000);
     let last_snapshot_ms = last.map(|last| last.saturating_mul(1000));
-    Group { id: of.id, volumes, created_ms, last_snapshot_ms, name }
+    let quota = of.quota.as_ref().map(GroupQuota::status);
+    let quota_used = quota.and_then(|quota| quota.used).map(Size::new);
+    let quota = quota.map(|quota| Size::new(quota.bytes));
+    Group { id: of.id, volumes, created_ms, last_snapshot_ms, quota, quota_used, name }
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use api::v1::{PoolSpace, Severity};
 use api::value::{Name, Nqn, Size};
-use engine::{VolumeStatus, WritesRefused};
+use engine::WritesRefused;
 use target::subsystem::Health;
 
 use super::Node;
 use super::owner::Owned;
 use crate::Result;
 use crate::pools::{condition, health_of, problem};
-use crate::space::quotas::Level;
+use crate::space::quotas::{Bounded, Level};
 use crate::space::{Faults, Thresholds, Usage, Watch};
 use crate::windows;
 
@@ -122,41 +122,24 @@ impl Node {
         Ok(())
     }
 
-    /// Records it when a volume comes near its quota, or has room again.
+    /// Records it when a volume or a group comes near its quota, or has room again.
     fn tell_quotas(&self, name: &Name, status: &engine::PoolStatus) -> Result<()> {
         // Of thousands of volumes, few have one. With none, what was told of those that had is forgotten.
-        let with_quota = status.volumes.iter().filter(|volume| volume.quota.is_some());
-        let volumes: Vec<VolumeStatus> = with_quota.cloned().collect();
+        let mut all: Vec<Bounded> = status.volumes.iter().filter_map(Bounded::volume).collect();
+        // A pool that was closed meanwhile has none.
+        let groups = self.open_pool_named(name).map(|open| open.groups()).unwrap_or_default();
+        all.extend(groups.into_iter().filter_map(|(name, group, _)| {
+            let quota = group.quota?.status();
+            Some(Bounded::group(name.to_string(), group.id, quota))
+        }));
         let at = self.settings.space;
         let told = self.watch(name, move |watch| {
-            let told = watch.quotas.look(&volumes, at).into_iter();
-            told.map(|(volume, quota, level, percent)| {
-                let holds = format!(
-                    "/{} and its snapshots hold {percent} % of its quota of {}",
-                    volume.name,
-                    Size::new(quota.bytes)
-                );
-                (volume.name.clone(), holds, level)
-            })
-            .collect::<Vec<_>>()
+            let told = watch.quotas.look(&all, at).into_iter();
+            told.map(|(of, level, percent)| (of.clone(), level, percent)).collect::<Vec<_>>()
         })?;
-        for (volume, holds, level) in told {
-            let (severity, more) = match level {
-                Level::Enough => (Severity::Info, ": enough is left again".to_owned()),
-                Level::Low => {
-                    let more = format!(" (warned of from {} %)", at.low);
-                    (Severity::Warning, more)
-                }
-                Level::Critical => {
-                    let more = format!(
-                        " (critical from {} %): writes of new contents beyond it fail with Capacity Exceeded; delete \
-                         snapshots, have hosts discard, or give it more: `flashloom volume quota {name}/{volume} SIZE`",
-                        at.critical
-                    );
-                    (Severity::Error, more)
-                }
-            };
-            self.events.record(severity, format!("volume {name}{holds}{more}"));
+        for (of, level, percent) in told {
+            let (severity, words) = near_quota(name, &of, level, percent, at);
+            self.events.record(severity, words);
         }
         Ok(())
     }
@@ -189,6 +172,36 @@ impl Node {
 }
 
 /// What an operator should know of a pool that hosts cannot read all of.
+/// What is said of a quota of which so many percent are held.
+fn near_quota(
+    pool: &Name,
+    of: &Bounded,
+    level: Level,
+    percent: u64,
+    at: Thresholds,
+) -> (Severity, String) {
+    let (kind, path) =
+        (if of.is_group { "group" } else { "volume" }, format!("{pool}/{}", of.name));
+    let whose = match of.is_group {
+        true => format!("the volumes of group {path} and their snapshots"),
+        false => format!("volume {path} and its snapshots"),
+    };
+    let bytes = Size::new(of.quota.bytes);
+    let holds = format!("{whose} hold {percent} % of its quota of {bytes}");
+    match level {
+        Level::Enough => (Severity::Info, format!("{holds}: enough is left again")),
+        Level::Low => (Severity::Warning, format!("{holds} (warned of from {} %)", at.low)),
+        Level::Critical => {
+            let words = format!(
+                "{holds} (critical from {} %): writes of new contents beyond it fail with Capacity Exceeded; delete \
+                 snapshots, have hosts discard, or give it more: `flashloom {kind} quota {path} SIZE`",
+                at.critical
+            );
+            (Severity::Error, words)
+        }
+    }
+}
+
 fn unread(name: &Name, problem: Option<String>) -> String {
     let beside = problem.map(|problem| format!("; {problem}")).unwrap_or_default();
     format!("reads of pool {name} fail: nothing gives back some of its blocks{beside}")

@@ -347,11 +347,11 @@ fn behind(mut error: Error, path: &VolumePath, done: Option<String>, not: &str) 
 }
 
 /// The quota that is asked for; 0 is none.
-fn bound(quota: Option<Size>) -> Option<Size> {
+pub(super) fn bound(quota: Option<Size>) -> Option<Size> {
     quota.filter(|quota| quota.bytes() > 0)
 }
 
-fn check_quota(quota: Size) -> Result<()> {
+pub(super) fn check_quota(quota: Size) -> Result<()> {
     let unit = engine::QUOTA_UNIT;
     if !quota.bytes().is_multiple_of(unit) || !(unit..=engine::QUOTA_MAX).contains(&quota.bytes()) {
         let most = Size::new(engine::QUOTA_MAX);

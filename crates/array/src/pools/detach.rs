@@ -19,6 +19,10 @@ impl OpenPool {
         let done = self.call(|pool| async move { pool.detach_volume(&of).await });
         done.map_err(|error| match error.kind {
             Kind::Invalid => error.help("there is nothing to do: it can be used as it is"),
+            Kind::Limit if error.context.contains("group") => self.named(error).help(format!(
+                "give its group more, or none for as long: `flashloom group quota {}/GROUP none`",
+                self.name()
+            )),
             Kind::Limit => self.named(error).help(format!(
                 "give it more, or none for as long: `flashloom volume quota {}/{name} none`",
                 self.name()

@@ -108,6 +108,12 @@ impl OpenPool {
         let groups = self.call(|pool| async move {
             change(pool.clone()).await?;
             groups_of(&pool)
+        });
+        let groups = groups.map_err(|error| match error.kind {
+            Kind::Limit if error.context.contains("snapshots hold") => self.named(error).help(
+                "choose a larger quota, delete snapshots, or have hosts discard what they do not need",
+            ),
+            _ => error,
         })?;
         *self.held().groups() = groups;
         Ok(())
@@ -118,14 +124,13 @@ impl OpenPool {
     /// # Errors
     /// `Conflict` for a name that is taken or a volume that is in another group, `NotFound` without a volume, `Invalid` for
     /// one that is named twice, `Limit` when there are too many, `Failed`.
-    pub fn create_group(&self, name: &Name, volumes: &[Name]) -> Result<()> {
-        let (name, volumes) = (name.to_string(), texts(volumes));
-        let spec =
-            GroupSpec { name, id: *Uuid::new_v4().as_bytes(), created: now_ms() / 1000, volumes };
+    pub fn create_group(&self, name: &Name, volumes: &[Name], quota: Option<u64>) -> Result<()> {
+        let (name, volumes, created) = (name.to_string(), texts(volumes), now_ms() / 1000);
+        let spec = GroupSpec { name, id: *Uuid::new_v4().as_bytes(), created, volumes, quota };
         self.change_groups(|pool| async move { pool.create_group(spec).await })
     }
 
-    /// Changes which volumes a group has, or its name.
+    /// Changes which volumes a group has, its name, or its quota in bytes, which may become none.
     ///
     /// # Errors
     /// `NotFound`, and as [`create_group`](Self::create_group).
@@ -135,10 +140,11 @@ impl OpenPool {
         to: Option<&Name>,
         add: &[Name],
         remove: &[Name],
+        quota: Option<Option<u64>>,
     ) -> Result<()> {
         self.group(name)?;
         let (add, remove) = (texts(add), texts(remove));
-        let change = engine::GroupChange { name: to.map(ToString::to_string), add, remove };
+        let change = engine::GroupChange { name: to.map(ToString::to_string), add, remove, quota };
         let of = name.to_string();
         self.change_groups(|pool| async move { pool.change_group(&of, change).await })
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::value::Name;
-use engine::{Pool, Volume};
+use engine::{GroupQuota, Pool, Volume};
 use uuid::Uuid;
 
 /// A snapshot of a volume.
@@ -36,6 +36,7 @@ pub struct Group {
     pub created: u64,
     /// Its volumes, by what identifies them for ever: their names change.
     pub volumes: BTreeSet<Uuid>,
+    pub quota: Option<GroupQuota>,
 }
 
 /// By name.
@@ -47,7 +48,7 @@ pub(super) fn groups_of(pool: &Pool) -> engine::Result<Groups> {
         let id = |volume: &String| Ok(Uuid::from_bytes(pool.volume(volume)?.id()));
         let volumes = group.volumes.iter().map(id).collect::<engine::Result<_>>()?;
         let (id, created) = (Uuid::from_bytes(group.id), group.created);
-        Ok((checked(&group.name)?, Group { id, created, volumes }))
+        Ok((checked(&group.name)?, Group { id, created, volumes, quota: group.quota }))
     });
     each.collect()
 }

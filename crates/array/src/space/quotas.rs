@@ -1,8 +1,9 @@
-//! How much of their quotas volumes hold, and when that is worth telling.
+//! How much of their quotas volumes and groups hold, and when that is worth telling.
 
 use std::collections::BTreeMap;
 
 use engine::{QuotaStatus, VolumeStatus};
+use uuid::Uuid;
 
 use super::{SLACK, Thresholds};
 
@@ -15,9 +16,30 @@ pub enum Level {
     Critical,
 }
 
-/// The levels that were told of, by volume; of the others, enough is left.
+/// The levels that were told of, by what identifies a volume or a group; of the others, enough is left.
 #[derive(Clone, Debug, Default)]
 pub struct Quotas(BTreeMap<[u8; 16], Level>);
+
+/// A volume or a group with a quota.
+#[derive(Clone, Debug)]
+pub struct Bounded {
+    pub is_group: bool,
+    /// Its name in the pool, and what identifies it for ever.
+    pub name: String,
+    id: [u8; 16],
+    pub quota: QuotaStatus,
+}
+
+impl Bounded {
+    /// A volume, if it has one.
+    pub fn volume(of: &VolumeStatus) -> Option<Self> {
+        Some(Self { is_group: false, name: of.name.clone(), id: of.id, quota: of.quota? })
+    }
+
+    pub const fn group(name: String, id: Uuid, quota: QuotaStatus) -> Self {
+        Self { is_group: true, name, id: id.into_bytes(), quota }
+    }
+}
 
 fn percent(quota: QuotaStatus) -> Option<u64> {
     let used = u128::from(quota.used?) * 100 / u128::from(quota.bytes.max(1));
@@ -38,27 +60,26 @@ fn level(percent: u64, told: Level, at: Thresholds) -> Level {
 }
 
 impl Quotas {
-    /// Takes how volumes are; gives those whose level is another than was told, with it and how many percent they hold.
+    /// Takes how all are that have one; gives those whose level is another than was told, with it and how many percent they hold.
     pub fn look<'a>(
         &mut self,
-        volumes: &'a [VolumeStatus],
+        all: &'a [Bounded],
         at: Thresholds,
-    ) -> Vec<(&'a VolumeStatus, QuotaStatus, Level, u64)> {
+    ) -> Vec<(&'a Bounded, Level, u64)> {
         let mut told = BTreeMap::new();
         let mut new = Vec::new();
-        for volume in volumes {
-            let Some(quota) = volume.quota else { continue };
-            let before = self.0.get(&volume.id).copied().unwrap_or_default();
-            let Some(percent) = percent(quota) else {
+        for of in all {
+            let before = self.0.get(&of.id).copied().unwrap_or_default();
+            let Some(percent) = percent(of.quota) else {
                 // Not counted since the pool was opened.
-                told.insert(volume.id, before);
+                told.insert(of.id, before);
                 continue;
             };
             let now = level(percent, before, at);
             if now != before {
-                new.push((volume, quota, now, percent));
+                new.push((of, now, percent));
             }
-            told.insert(volume.id, now);
+            told.insert(of.id, now);
         }
         self.0 = told;
         new
@@ -71,25 +92,18 @@ mod tests {
 
     const AT: Thresholds = Thresholds { low: 80, critical: 95 };
 
-    fn volume(used: Option<u64>) -> VolumeStatus {
-        VolumeStatus {
-            name: "db".into(),
-            id: [1; 16],
-            bytes: 1 << 30,
-            block_size: 4096,
-            used,
-            detaching: None,
-            quota: Some(QuotaStatus { bytes: 1000, used }),
-        }
+    fn group(used: Option<u64>) -> Bounded {
+        let quota = QuotaStatus { bytes: 1000, used };
+        Bounded::group("app".into(), Uuid::from_bytes([1; 16]), quota)
     }
 
     #[test]
     fn each_level_is_told_once_and_left_where_a_little_more_is_free() {
         let mut quotas = Quotas::default();
         let mut look = |used| {
-            let all = [volume(used)];
+            let all = [group(used)];
             let told = quotas.look(&all, AT);
-            told.first().map(|(_, _, level, percent)| (*level, *percent))
+            told.first().map(|(_, level, percent)| (*level, *percent))
         };
         let steps = [
             (Some(799), None),
@@ -110,11 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_without_a_quota_is_forgotten() {
+    fn what_has_no_quota_any_more_is_forgotten() {
         let mut quotas = Quotas::default();
-        assert_eq!(quotas.look(&[volume(Some(900))], AT).len(), 1);
-        let without = VolumeStatus { quota: None, ..volume(Some(900)) };
-        assert!(quotas.look(&[without], AT).is_empty());
-        assert_eq!(quotas.look(&[volume(Some(900))], AT).len(), 1);
+        assert_eq!(quotas.look(&[group(Some(900))], AT).len(), 1);
+        assert!(quotas.look(&[], AT).is_empty());
+        assert_eq!(quotas.look(&[group(Some(900))], AT).len(), 1);
     }
 }

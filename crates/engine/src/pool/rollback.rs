@@ -182,9 +182,10 @@ impl Pool {
             let mut former: Vec<View> = old.lineage.former.clone();
             former.push(before.view);
             common.used.remove(old);
-            common.quotas.remove(old.view);
             let lineage = Lineage { former, ..old.lineage.clone() };
             self.adopt_volume(after, lineage).set_occupied(Occupied::default());
+            // Behind that: in between its group would seem to hold less.
+            common.quotas.remove(old.view);
             if let Some((_, taken)) = kept {
                 common.snapshots.add(taken.view, taken.sees);
             }

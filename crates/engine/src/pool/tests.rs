@@ -24,6 +24,7 @@ mod discards;
 mod graces;
 mod group_clones;
 mod group_lives;
+mod group_quotas;
 mod groups;
 mod halves;
 mod held;

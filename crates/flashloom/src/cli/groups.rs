@@ -2,9 +2,10 @@
 
 use std::str::FromStr;
 
-use api::value::{GroupPath, GroupSnapshotPath, Name, Refused, VolumePath};
+use api::value::{GroupPath, GroupSnapshotPath, Name, Refused, Size, VolumePath};
 use clap::{Args, Subcommand};
 
+use super::pools::quota;
 use super::snapshots::KeepArgs;
 use super::{JobArgs, SureArgs, value};
 
@@ -50,7 +51,7 @@ pub enum GroupVerb {
     #[command(after_long_help = "\
 Examples:
   flashloom group create fast/app --volume fast/db --volume fast/log
-  flashloom group create fast/app
+  flashloom group create fast/app --quota 2TiB
 
 A group is kept in its pool, and goes where that goes. A volume is in one group at most, a group has 500 at most, and its
 name is one that no volume of the pool has.")]
@@ -60,6 +61,9 @@ name is one that no volume of the pool has.")]
         /// A volume that it begins with; once for each.
         #[arg(long = "volume", value_name = "POOL/VOLUME", value_parser = value::<VolumePath>)]
         volumes: Vec<VolumePath>,
+        /// What all its volumes and their snapshots may hold together, a multiple of 1MiB, or `none`. [default: none]
+        #[arg(long, value_name = "SIZE", value_parser = quota)]
+        quota: Option<Size>,
     },
     /// Add volumes to a group.
     #[command(after_long_help = "\
@@ -94,6 +98,22 @@ Examples:
         /// The new name.
         #[arg(value_name = "NAME", value_parser = value::<Name>)]
         to: Name,
+    },
+    /// Bound what all volumes of a group and their snapshots may hold together, or not any more.
+    #[command(after_long_help = "\
+Examples:
+  flashloom group quota fast/app 2TiB
+  flashloom group quota fast/app none
+
+As `flashloom volume quota` does for one volume: writes of new contents beyond it fail with Capacity Exceeded; what replaces
+contents that no snapshot sees goes on, and so do discards. Its volumes may have quotas of their own beside it. A quota below
+what they hold already is refused, and so are volumes that join for which it has no room.")]
+    Quota {
+        #[command(flatten)]
+        of: OfGroup,
+        /// How much, a multiple of 1MiB, or `none`.
+        #[arg(value_name = "SIZE", value_parser = quota)]
+        quota: Size,
     },
     /// Print the groups and their volumes.
     #[command(after_long_help = "\

@@ -464,7 +464,7 @@ Examples:
 }
 
 /// A size, or `none`, which the API writes as 0.
-fn quota(text: &str) -> Result<Size, String> {
+pub(super) fn quota(text: &str) -> Result<Size, String> {
     match text {
         "none" => Ok(Size::new(0)),
         text => match value::<Size>(text)? {

@@ -4,7 +4,10 @@ use super::pool::Array;
 use super::told;
 use crate::host::GROUP_SNAPSHOT;
 use crate::store::Refusal;
-use engine::{GroupCloneSpec, GroupSnapshotSpec, GroupSpec, SnapshotName, Volume};
+use engine::{
+    GroupChange, GroupCloneSpec, GroupSnapshotSpec, GroupSpec, Kind, QUOTA_UNIT, SnapshotName,
+    Volume,
+};
 use reactor::random;
 use std::collections::BTreeMap;
 use stdx::Prng;
@@ -19,6 +22,15 @@ fn drawn() -> [u8; 16] {
 }
 
 impl Array {
+    /// The quota of a group: of one in two. What identifies it decides, which is drawn anyway.
+    fn quota_for_group(&self, id: [u8; 16], volumes: &[String]) -> Option<u64> {
+        let sizes = volumes.iter().filter_map(|name| Some(self.pool.volume(name).ok()?.len()));
+        let units = (sizes.sum::<u64>() / QUOTA_UNIT).max(1);
+        let [is_bounded, low, high, ..] = id;
+        let part = 1 + u64::from(u16::from_le_bytes([low, high])) % units;
+        is_bounded.is_multiple_of(2).then_some(part * QUOTA_UNIT)
+    }
+
     /// What a snapshot of a volume is called among all: what several have together tells whose each is, whatever that
     /// volume is called.
     pub(super) fn called(volume: &Volume, name: &str) -> String {
@@ -53,8 +65,18 @@ impl Array {
             told(self.pool.delete_group(&group.name).await)?;
         }
         let (id, volumes) = (drawn(), volumes.to_vec());
-        let spec = GroupSpec { name: GROUP.to_owned(), id, created: 1, volumes };
+        let quota = self.quota_for_group(id, &volumes);
+        let spec = GroupSpec { name: GROUP.to_owned(), id, created: 1, volumes, quota: None };
         told(self.pool.create_group(spec).await)?;
+        if quota.is_some() {
+            self.bounds_groups.set(true);
+            let change = GroupChange { quota: Some(quota), ..GroupChange::default() };
+            match self.pool.change_group(GROUP, change).await {
+                // They hold more, or nobody can count.
+                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {}
+                done => told(done)?,
+            }
+        }
         let (group, name) = (GROUP.to_owned(), name.to_owned());
         let spec = GroupSnapshotSpec { group, name, created: 1 };
         told(self.pool.take_group_snapshots(spec, drawn).await).map(drop)

@@ -32,6 +32,8 @@ pub struct Array {
     pub(super) reactors: Vec<Handle>,
     pub(super) scrubs: Rc<scrubs::Scrubs>,
     pub(super) examiner: Option<Box<exam::Examiner>>,
+    /// A group had a quota in this life.
+    pub(super) bounds_groups: Cell<bool>,
 }
 
 /// The quota of a volume of so many bytes: most have none.
@@ -152,9 +154,11 @@ impl Array {
         Some(format!("{audit:?}, and volumes have {least} to {most} blocks"))
     }
 
-    /// Whether a volume is there, and has no quota.
+    /// Whether a volume is there, and neither it nor a group has a quota, which may be gone since.
     pub fn lacks_quota(&self, name: &str) -> bool {
-        self.pool.volume(name).is_ok_and(|volume| volume.quota().is_none())
+        let has_none = self.pool.groups().iter().all(|group| group.quota.is_none());
+        let is_free = has_none && !self.bounds_groups.get();
+        is_free && self.pool.volume(name).is_ok_and(|volume| volume.quota().is_none())
     }
 
     /// Whether the pool says that it wins no space back because it cannot read what has it.
@@ -171,11 +175,15 @@ impl Array {
         if !self.pool.counted().await.ok()? {
             return None;
         }
-        let beyond = volumes.iter().find_map(|(name, ..)| {
+        let of_volumes = volumes.iter().filter_map(|(name, ..)| {
             let quota = self.pool.volume(name).ok()?.quota()?;
-            let used = quota.used?;
-            let is_within = used <= quota.bytes + at_once * u64_of(BLOCK);
-            let bytes = quota.bytes;
+            Some((name.clone(), quota))
+        });
+        let groups = self.pool.groups().into_iter();
+        let of_groups = groups.filter_map(|group| Some((group.name, group.quota?.status())));
+        let beyond = of_volumes.chain(of_groups).find_map(|(name, quota)| {
+            let (used, bytes) = (quota.used?, quota.bytes);
+            let is_within = used <= bytes + at_once * u64_of(BLOCK);
             (!is_within).then(|| format!("`{name}` holds {used} bytes, and may hold {bytes}"))
         });
         beyond.or_else(|| self.beside_used(volumes))

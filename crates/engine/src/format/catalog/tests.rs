@@ -79,6 +79,7 @@ fn every_kind_comes_back_as_written() {
         Object { detached: Some(5), ..clone(11, 3, 3) },
         Object { quota: QUOTA_MAX, ..volume(12) },
         Object { quota: QUOTA_UNIT, ..clone(13, 3, 3) },
+        Object { quota: QUOTA_UNIT, ..group(14) },
     ];
     let mut catalog = with(all);
     catalog.generation = 1;
@@ -129,6 +130,8 @@ fn what_makes_no_sense_is_refused_by_name() {
         (put([Object { detached: Some(0), ..volume(6) }]), "detached"),
         (put([Object { quota: QUOTA_UNIT + 4096, ..volume(6) }]), "quota"),
         (put([Object { quota: QUOTA_MAX + QUOTA_UNIT, ..volume(6) }]), "quota"),
+        (put([Object { quota: QUOTA_UNIT + 4096, ..group(6) }]), "quota"),
+        (put([Object { quota: QUOTA_UNIT, ..snapshot(6, 1, 7) }]), "quota"),
         (put([Object { detached: Some(10), ..clone(6, 1, 7) }]), "detached"),
         (put([Object { first_view: view(0), ..volume(6) }]), "first view"),
         (put([Object { first_view: view(7), ..volume(6) }]), "first view"),

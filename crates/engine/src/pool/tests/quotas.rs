@@ -10,13 +10,13 @@ use crate::QuotaStatus;
 const B: u64 = BLOCK as u64;
 
 /// Blocks of the smallest quota.
-const UNIT: u64 = MIB / B;
+pub(super) const UNIT: u64 = MIB / B;
 
-fn with_quota(name: &str, bytes: u64, quota: u64) -> VolumeSpec {
+pub(super) fn with_quota(name: &str, bytes: u64, quota: u64) -> VolumeSpec {
     VolumeSpec { quota: Some(quota), ..volume(name, bytes) }
 }
 
-async fn is_full(v: &Volume, first: u64, count: u64) -> bool {
+pub(super) async fn is_full(v: &Volume, first: u64, count: u64) -> bool {
     let data: Vec<u8> = (0..count).flat_map(|n| block(0, n)).collect();
     match v.write(first * B, &data).await {
         Ok(()) => false,
@@ -29,7 +29,7 @@ async fn is_full(v: &Volume, first: u64, count: u64) -> bool {
 }
 
 /// Writes new blocks until no more are taken, a few at a time; gives how many were.
-async fn fill(v: &Volume, model: &mut Model, from: u64) -> u64 {
+pub(super) async fn fill(v: &Volume, model: &mut Model, from: u64) -> u64 {
     let mut at = from;
     while !is_full(v, at, 1).await {
         model.insert(at, 0);

@@ -94,7 +94,7 @@ async fn grant(pool: &Pool, epoch: u64) -> Host {
     Host::new(granted(pool, [1; 16], epoch).await.unwrap())
 }
 
-fn memory(devices: usize) -> (Vec<Arc<SimulatedPmem>>, LogSpec) {
+pub(super) fn memory(devices: usize) -> (Vec<Arc<SimulatedPmem>>, LogSpec) {
     let all: Vec<_> = (0..devices).map(|_| Arc::new(SimulatedPmem::new(16 * MIB))).collect();
     let pmem = all.iter().map(|one| Arc::new(Pmem::Simulated(Arc::clone(one)))).collect();
     (all, LogSpec::Bbu(pmem))

@@ -31,9 +31,9 @@ fn the_volumes_of_a_group_hold_no_more_than_its_quota() {
     }
     let [db, log] = [3, 4].map(|nsid| client::Namespace::open(&options, nsid).unwrap());
     let data = vec![0x5a; 4 << 20];
-    db.write(0, &data).unwrap();
-    log.write(0, &data).unwrap();
-    let error = log.write(4 << 8, &data[..4096]).unwrap_err().to_string();
+    db.write(0, &data, client::Fua::No).unwrap();
+    log.write(0, &data, client::Fua::No).unwrap();
+    let error = log.write(4 << 8, &data[..4096], client::Fua::No).unwrap_err().to_string();
     assert!(error.contains("Capacity Exceeded"), "{error}");
     until_event(
         dir,
@@ -49,7 +49,7 @@ fn the_volumes_of_a_group_hold_no_more_than_its_quota() {
     assert!(said.contains(held) && said.contains("larger quota"), "{said}");
     assert_eq!(json(dir, "group quota fast/app 64MiB")["quota"], 64 << 20);
     until_event(dir, "enough is left again");
-    log.write(4 << 8, &data).unwrap();
+    log.write(4 << 8, &data, client::Fua::No).unwrap();
     db.shut_down().unwrap();
     log.shut_down().unwrap();
     let shown = String::from_utf8(run(dir, "group list").stdout).unwrap();

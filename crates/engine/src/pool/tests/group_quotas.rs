@@ -346,7 +346,8 @@ fn writers_who_stay_within_the_quota_of_their_group_are_never_refused() {
 fn a_group_with_a_quota_has_no_windows() {
     reactor::simulate(1, async {
         let (_, log) = super::windows::memory(1);
-        let spec = PoolSpec { shards: Some(2), ..spec(&drives(6, 64 * MIB), log) };
+        let (shards, au_bytes) = (Some(2), Some(MIB));
+        let spec = PoolSpec { shards, au_bytes, ..spec(&drives(6, 64 * MIB), log) };
         let pool = Pool::create(spec, &[]).await.unwrap();
         for (name, id) in [("a", [1; 16]), ("b", [2; 16])] {
             pool.create_volume(VolumeSpec { id, ..volume(name, 16 * MIB) }).await.unwrap();

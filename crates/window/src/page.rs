@@ -23,6 +23,9 @@ pub const TAKEN_AT: u64 = 72;
 /// The host may store up to this position.
 pub const CREDIT_AT: u64 = 80;
 
+/// Not 0 when writes that were complete are damaged, for the target's own opening.
+pub const LOST_AT: u64 = 88;
+
 /// Whether a window stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {

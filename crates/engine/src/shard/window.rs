@@ -10,7 +10,7 @@ use reactor::sync::{Notify, Signal};
 use reactor::yield_now;
 use stdx::crc32c;
 use stdx::num::{u64_of, usize32, usize64};
-use window::page::{CREDIT_AT, IDENTITY, PAGE, PHASE_AT, TAKEN_AT};
+use window::page::{CREDIT_AT, IDENTITY, LOST_AT, PAGE, PHASE_AT, TAKEN_AT};
 use window::record::{HEADER, bytes_of};
 use window::{Bad, DATA_BYTES_MAX, Identity, Look, Phase, Reader};
 
@@ -131,6 +131,8 @@ impl Ring {
         ring.credit.set(ring.position() + identity.ring_bytes);
         let mut phases = words_of(&ring.copies, PHASE_AT)?.into_iter().map(Phase::of);
         let ended = phases.any(|phase| phase == Phase::Ended);
+        let has_lost = words_of(&ring.copies, LOST_AT)?.into_iter().any(|word| word != 0);
+        ring.has_lost.set(has_lost);
         // Before anything is looked at.
         ring.set_phase(if ended { Phase::Ended } else { Phase::Ending })?;
         Ok(ring)
@@ -370,6 +372,10 @@ impl Ring {
     fn end(&self) {
         // That the host cannot be told is told by the device.
         let _ = self.publish(false);
+        if self.has_lost.get() {
+            // Operators are told when it is forgotten: a kill before that is not to keep it from them.
+            let _ = self.store(LOST_AT, 1);
+        }
         let _ = self.set_phase(Phase::Ended);
         self.promise.take();
     }

@@ -490,6 +490,31 @@ fn a_ring_that_its_host_cut_short_or_made_long_costs_nobody_else_the_pool() {
     }
 }
 
+/// What is told at a window's end is not lost with a kill before its pool has forgotten it.
+#[test]
+fn damage_is_told_by_the_next_opening_too() {
+    let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));
+    reactor::simulate(1, {
+        let (drives, log) = (drives.clone(), log.clone());
+        async move {
+            let (pool, v) = created(&drives, &log, 1).await;
+            let host = grant(&pool, 12).await;
+            assert_eq!(host.write(0, &block(0, 1)), Wrote::Complete);
+            host.store(AT, &block(1, 1), 1).unwrap();
+            assert_eq!(read(&v, 0).await, block(0, 1));
+            assert_eq!(host.phase(), Phase::Ended);
+        }
+    });
+    reactor::simulate(2, async move {
+        let pool = reopened(&drives, &log).await;
+        let ends = pool.take_window_ends();
+        assert_eq!(ends, vec![WindowEnd { volume: "db".into(), bad: None, lost: true }]);
+        assert_eq!(read(&pool.volume("db").unwrap(), 0).await, block(0, 1));
+        pool.close().await.unwrap();
+        assert_eq!(reopened(&drives, &log).await.take_window_ends(), vec![]);
+    });
+}
+
 #[test]
 fn a_state_page_that_makes_no_sense_is_a_window_that_is_not_there() {
     let (drives, (_, log)) = (drives(6, 128 * MIB), memory(1));

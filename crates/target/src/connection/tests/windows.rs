@@ -12,7 +12,7 @@ use nvme::log::{EffectsLog, ErrorEntry, GetLogPage, lid};
 use nvme::opcode::{admin as admin_opcode, io as io_opcode};
 use nvme::property::offset;
 use nvme::refusal::Location;
-use nvme::sqe::{Sgl, Sqe};
+use nvme::sqe::{Fused, Sgl, Sqe};
 use nvme::status::Status;
 use nvme::window::{Fabric, WindowEnd, WindowReceive};
 use window::Grant;
@@ -21,7 +21,7 @@ use zerocopy::FromBytes;
 use super::{add_volume, until_empty, with_target};
 use crate::registry::{Draining, Target};
 use crate::rig::{HOST, SUBSYSTEM, nqn};
-use crate::testing::peer::{Guest, PLAIN, Peer, Seen, admin};
+use crate::testing::peer::{Guest, PLAIN, Peer, Seen, admin, write};
 use crate::windows::Refused;
 use crate::windows::stub::Stub;
 
@@ -280,6 +280,42 @@ fn a_reservation_is_made_when_the_window_has_ended_and_none_is_granted_meanwhile
         assert_eq!(queue.response().await.status(), Status::SUCCESS);
         assert!(receive(&mut mine).await.unwrap_err().is(Status::RESERVATION_CONFLICT));
         assert_eq!(stub.standing(), None);
+    });
+}
+
+/// A record that is stored between the two would be written over by who compared before it.
+#[test]
+fn compare_and_write_has_no_window_between_the_two() {
+    with_windows(|address, _, stub| async move {
+        let (mut mine, _) = admin(address).await;
+        let (_other, cntlid) = OTHER.admin(address).await;
+        let mut queue = OTHER.io(address, cntlid, 1, PLAIN, 32).await;
+        receive(&mut mine).await.unwrap();
+        let mut compare =
+            Sqe { nsid: 2.into(), dptr: Sgl::in_capsule(0, 4096), ..write(1, 3, 1, true) };
+        let mut second = Sqe { cid: 2.into(), ..compare };
+        compare.opcode = io_opcode::COMPARE;
+        compare.set_fused(Fused::First);
+        second.set_fused(Fused::Second);
+        stub.hold(true);
+        let there = crate::connection::tests::numbered(3);
+        queue.command(&compare, &there).await;
+        queue.command(&second, &[5; 4096]).await;
+        queue.command(&Sqe::new(io_opcode::FLUSH, 6, 2), &[]).await;
+        assert_eq!(queue.response().await.cid.get(), 6, "the pair waits for the end");
+        assert!(receive(&mut mine).await.unwrap_err().is(Status::WINDOW_BUSY));
+        stub.hold(false);
+        for _ in 0..2 {
+            assert_eq!(queue.response().await.status(), Status::SUCCESS);
+        }
+        assert_eq!(stub.standing(), None);
+        receive(&mut mine).await.unwrap();
+        stub.cannot_end(true);
+        queue.command(&compare, &there).await;
+        queue.command(&second, &[6; 4096]).await;
+        assert!(queue.response().await.status().is(Status::INTERNAL_ERROR));
+        assert!(queue.response().await.status().is(Status::ABORTED_FAILED_FUSED));
+        stub.cannot_end(false);
     });
 }
 

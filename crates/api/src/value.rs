@@ -10,7 +10,7 @@ mod period;
 mod size;
 mod template;
 
-pub use address::{Address, Advertise};
+pub use address::{Address, Advertise, Transport};
 pub use ana::AnaState;
 pub use backend::Backend;
 pub use member::{DrivePath, LogPlace, PoolDrive};

@@ -10,6 +10,8 @@ use nvme::discovery::TransportType;
 pub enum TransportAddress {
     /// NVMe/TCP: IP address and port.
     Tcp(SocketAddr),
+    /// NVMe/RDMA: IP address of an RDMA device, and port.
+    Rdma(SocketAddr),
 }
 
 impl TransportAddress {
@@ -18,6 +20,7 @@ impl TransportAddress {
     pub const fn trtype(&self) -> TransportType {
         match self {
             Self::Tcp(_) => TransportType::Tcp,
+            Self::Rdma(_) => TransportType::Rdma,
         }
     }
 
@@ -37,13 +40,16 @@ impl TransportAddress {
     #[must_use]
     pub const fn socket(&self) -> SocketAddr {
         match self {
-            Self::Tcp(socket) => *socket,
+            Self::Tcp(socket) | Self::Rdma(socket) => *socket,
         }
     }
 }
 
 impl fmt::Display for TransportAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.socket().fmt(out)
+        match self {
+            Self::Tcp(socket) => socket.fmt(out),
+            Self::Rdma(socket) => write!(out, "rdma://{socket}"),
+        }
     }
 }

@@ -20,23 +20,29 @@ use crate::TransportAddress;
 pub use crate::capsule::{Capsule, CapsulePlace, Flow};
 pub use crate::error::{Closed, TransferError};
 use crate::payload::Payload;
+use crate::rdma;
 use crate::tcp;
 
 /// Where hosts connect to.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
+    Rdma(rdma::listener::Listener),
 }
 
 impl Listener {
     /// Listens on `address`; port 0 takes a free one.
     ///
     /// # Errors
-    /// As the system calls: the address in use, not ours, or not allowed.
+    /// As the system calls: the address in use, not ours, or not allowed. Of RDMA, what this machine lacks for it, in words
+    /// for an administrator.
     pub fn bind(address: TransportAddress) -> io::Result<Self> {
         match address {
             TransportAddress::Tcp(address) => {
                 Ok(Self::Tcp(TcpListener::bind(address, ListenOptions::default())?))
+            }
+            TransportAddress::Rdma(address) => {
+                rdma::listener::Listener::bind(address).map(Self::Rdma)
             }
         }
     }
@@ -48,6 +54,7 @@ impl Listener {
     pub fn address(&self) -> io::Result<TransportAddress> {
         match self {
             Self::Tcp(listener) => Ok(TransportAddress::Tcp(listener.local_addr()?)),
+            Self::Rdma(listener) => Ok(TransportAddress::Rdma(listener.local()?)),
         }
     }
 
@@ -58,6 +65,7 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => Ok(Accepted::Tcp(listener.accept().await?.0)),
+            Self::Rdma(listener) => listener.accept().await?.attach().await.map(Accepted::rdma),
         }
     }
 
@@ -71,6 +79,7 @@ impl Listener {
                 let (socket, peer) = listener.accept_fd().await?;
                 Ok(Detached::Tcp { socket, peer })
             }
+            Self::Rdma(listener) => Ok(Detached::Rdma(Box::new(listener.accept().await?))),
         }
     }
 }
@@ -79,6 +88,8 @@ impl Listener {
 #[derive(Debug)]
 pub enum Detached {
     Tcp { socket: OwnedFd, peer: SocketAddr },
+    /// Asked for; refused when dropped.
+    Rdma(Box<rdma::listener::Asked>),
 }
 
 impl Detached {
@@ -87,16 +98,19 @@ impl Detached {
     pub const fn peer(&self) -> TransportAddress {
         match self {
             Self::Tcp { peer, .. } => TransportAddress::Tcp(*peer),
+            Self::Rdma(asked) => TransportAddress::Rdma(asked.peer()),
         }
     }
 
     /// Makes it a connection of this reactor.
     ///
     /// # Errors
-    /// As the system call that makes it non-blocking.
-    pub fn attach(self) -> io::Result<Accepted> {
+    /// As the system call that makes it non-blocking; of RDMA, too little of what a connection takes, and the host is
+    /// refused.
+    pub async fn attach(self) -> io::Result<Accepted> {
         match self {
             Self::Tcp { socket, .. } => Ok(Accepted::Tcp(TcpStream::from_fd(socket)?)),
+            Self::Rdma(asked) => asked.attach().await.map(Accepted::rdma),
         }
     }
 }
@@ -104,9 +118,14 @@ impl Detached {
 /// A connection of this reactor whose host has not been listened to yet.
 pub enum Accepted {
     Tcp(TcpStream),
+    Rdma(Box<rdma::listener::Link>),
 }
 
 impl Accepted {
+    fn rdma(link: rdma::listener::Link) -> Self {
+        Self::Rdma(Box::new(link))
+    }
+
     /// The address that the host connected to.
     ///
     /// # Errors
@@ -114,6 +133,7 @@ impl Accepted {
     pub fn local(&self) -> io::Result<TransportAddress> {
         match self {
             Self::Tcp(stream) => Ok(TransportAddress::Tcp(stream.local_addr()?)),
+            Self::Rdma(link) => Ok(TransportAddress::Rdma(link.local())),
         }
     }
 
@@ -124,6 +144,7 @@ impl Accepted {
     pub fn peer(&self) -> io::Result<TransportAddress> {
         match self {
             Self::Tcp(stream) => Ok(TransportAddress::Tcp(stream.peer_addr()?)),
+            Self::Rdma(link) => Ok(TransportAddress::Rdma(link.peer())),
         }
     }
 }
@@ -132,6 +153,7 @@ impl Accepted {
 #[derive(Clone)]
 pub enum Connection {
     Tcp(Rc<tcp::controller::Connection>),
+    Rdma(Rc<rdma::controller::Connection>),
 }
 
 impl Connection {
@@ -144,6 +166,9 @@ impl Connection {
             Accepted::Tcp(stream) => {
                 tcp::controller::Connection::new(stream, account, party).map(Self::Tcp)
             }
+            Accepted::Rdma(link) => {
+                rdma::controller::Connection::new(*link, account, party).map(Self::Rdma)
+            }
         }
     }
 
@@ -152,6 +177,7 @@ impl Connection {
     pub const fn trtype(&self) -> TransportType {
         match self {
             Self::Tcp(_) => TransportType::Tcp,
+            Self::Rdma(_) => TransportType::Rdma,
         }
     }
 
@@ -159,6 +185,8 @@ impl Connection {
     pub fn become_io_queue(&self) {
         match self {
             Self::Tcp(tcp) => tcp.become_io_queue(),
+            // Its capsules are as long from the beginning.
+            Self::Rdma(_) => {}
         }
     }
 
@@ -166,6 +194,8 @@ impl Connection {
     pub fn without_flow_control(&self) {
         match self {
             Self::Tcp(tcp) => tcp.without_flow_control(),
+            // Each command has a response.
+            Self::Rdma(_) => {}
         }
     }
 
@@ -173,6 +203,7 @@ impl Connection {
     pub fn charge_to(&self, account: Rc<Account>, party: Rc<Party>) {
         match self {
             Self::Tcp(tcp) => tcp.charge_to(account, party),
+            Self::Rdma(rdma) => rdma.charge_to(account, party),
         }
     }
 
@@ -182,6 +213,7 @@ impl Connection {
     pub fn unsent_responses(&self) -> usize {
         match self {
             Self::Tcp(tcp) => tcp.unsent_responses(),
+            Self::Rdma(rdma) => rdma.unsent_responses(),
         }
     }
 
@@ -198,6 +230,7 @@ impl Connection {
     ) -> Result<(), Closed> {
         match self {
             Self::Tcp(tcp) => tcp.receive(sink, turn_ends).await,
+            Self::Rdma(rdma) => rdma.receive(sink, turn_ends).await,
         }
     }
 
@@ -207,6 +240,17 @@ impl Connection {
     pub fn in_capsule(&self, place: &CapsulePlace) -> Option<Ref<'_, [u8]>> {
         match self {
             Self::Tcp(tcp) => tcp.in_capsule(place),
+            Self::Rdma(rdma) => rdma.in_capsule(place),
+        }
+    }
+
+    /// Whether data comes while nobody is in [`Connection::receive`]: also that of a Connect, which has no place in the
+    /// capsules of some transports.
+    #[must_use]
+    pub const fn fetches(&self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::Rdma(_) => true,
         }
     }
 
@@ -216,6 +260,7 @@ impl Connection {
     pub fn transfer(&self, tag: u16, cid: u16, length: u32, buffer: Buffer) -> Transfer<'_> {
         match self {
             Self::Tcp(tcp) => Transfer::Tcp(tcp.transfer(tag, cid, length, buffer)),
+            Self::Rdma(rdma) => Transfer::Rdma(rdma.transfer(tag, cid, length, buffer)),
         }
     }
 
@@ -224,6 +269,7 @@ impl Connection {
     pub async fn rest_of_transfer(&self, tag: u16) {
         match self {
             Self::Tcp(tcp) => tcp.rest_of_transfer(tag).await,
+            Self::Rdma(rdma) => rdma.rest_of_transfer(tag).await,
         }
     }
 
@@ -232,6 +278,7 @@ impl Connection {
     pub fn respond(&self, cqe: &Cqe) {
         match self {
             Self::Tcp(tcp) => tcp.respond(cqe),
+            Self::Rdma(rdma) => rdma.respond(cqe),
         }
     }
 
@@ -240,6 +287,7 @@ impl Connection {
     pub fn respond_data(&self, payload: Payload, cqe: &Cqe) {
         match self {
             Self::Tcp(tcp) => tcp.respond_data(payload, cqe),
+            Self::Rdma(rdma) => rdma.respond_data(payload, cqe),
         }
     }
 
@@ -249,6 +297,7 @@ impl Connection {
     pub fn has_room(&self) -> bool {
         match self {
             Self::Tcp(tcp) => tcp.has_room(),
+            Self::Rdma(rdma) => rdma.has_room(),
         }
     }
 
@@ -258,6 +307,7 @@ impl Connection {
     pub fn copies(&self) -> bool {
         match self {
             Self::Tcp(tcp) => tcp.copies(),
+            Self::Rdma(_) => true,
         }
     }
 
@@ -265,6 +315,7 @@ impl Connection {
     pub async fn room(&self) {
         match self {
             Self::Tcp(tcp) => tcp.room().await,
+            Self::Rdma(rdma) => rdma.room().await,
         }
     }
 
@@ -272,6 +323,7 @@ impl Connection {
     pub fn fail_transfers(&self) {
         match self {
             Self::Tcp(tcp) => tcp.fail_transfers(),
+            Self::Rdma(rdma) => rdma.fail_transfers(),
         }
     }
 
@@ -279,6 +331,7 @@ impl Connection {
     pub async fn finish(&self) {
         match self {
             Self::Tcp(tcp) => tcp.finish().await,
+            Self::Rdma(rdma) => rdma.finish().await,
         }
     }
 
@@ -286,6 +339,7 @@ impl Connection {
     pub fn close(&self) {
         match self {
             Self::Tcp(tcp) => tcp.close(),
+            Self::Rdma(rdma) => rdma.close(),
         }
     }
 
@@ -294,6 +348,7 @@ impl Connection {
     pub fn is_closed(&self) -> bool {
         match self {
             Self::Tcp(tcp) => tcp.is_closed(),
+            Self::Rdma(rdma) => rdma.is_closed(),
         }
     }
 }
@@ -303,6 +358,7 @@ impl Connection {
 #[must_use = "nothing is asked for unless it is polled"]
 pub enum Transfer<'c> {
     Tcp(tcp::controller::Transfer<'c>),
+    Rdma(rdma::controller::Transfer<'c>),
 }
 
 impl Future for Transfer<'_> {
@@ -312,6 +368,7 @@ impl Future for Transfer<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll(cx),
+            Self::Rdma(rdma) => Pin::new(rdma).poll(cx),
         }
     }
 }

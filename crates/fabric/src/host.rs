@@ -5,6 +5,7 @@
 
 use core::future::Future;
 use core::task::{Context, Poll};
+use std::io;
 
 use nvme::sqe::Sqe;
 
@@ -28,6 +29,11 @@ impl Connection {
         match address {
             TransportAddress::Tcp(address) => {
                 tcp::host::Connection::open(address, options).await.map(Self::Tcp)
+            }
+            TransportAddress::Rdma(_) => {
+                let what = "this host side has no RDMA";
+                let source = io::Error::new(io::ErrorKind::Unsupported, what);
+                Err(Error::Connect { address, source })
             }
         }
     }

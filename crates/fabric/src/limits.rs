@@ -92,5 +92,26 @@ pub const PROBE_IDLE_SECONDS: i32 = 15;
 pub const PROBE_INTERVAL_SECONDS: i32 = 5;
 pub const PROBE_COUNT: i32 = 3;
 
+// ---- RDMA -----------------------------------------------------------------------------------
+
+/// In-capsule data over RDMA (IOCCSZ), bytes: a 4 KiB write needs no RDMA_READ. Each command that a host may send has so
+/// much memory that the network card receives into, and that is locked.
+pub const RDMA_IN_CAPSULE_BYTES: u32 = 4 * 1024;
+const _: () = assert!(RDMA_IN_CAPSULE_BYTES <= IN_CAPSULE_IO_BYTES);
+
+/// Commands of an admin queue over RDMA: what discovery tells (ASQSZ).
+pub const RDMA_ADMIN_DEPTH: u16 = 128;
+
+/// Memory of a reactor and device through which RDMA moves data, bytes, locked once: some of the largest transfers.
+pub const STAGING_BYTES: usize = 16 * 1024 * 1024;
+const _: () = assert!(STAGING_BYTES >= 4 * TRANSFER_BYTES as usize);
+
+/// Memory that RDMA connections of one reactor have to receive commands into, bytes: the queues of 128 entries that 150
+/// cores of hosts make. One address gets two thirds of what is left at most.
+pub const RDMA_RECEIVES_BYTES: usize = 128 * 1024 * 1024;
+
+/// Responses of an RDMA connection that are under way beside those of the commands it has.
+pub const RDMA_SPARE_RESPONSES: u16 = 8;
+
 // A whole capsule fits in what one call receives, header, digests and padding included.
 const _: () = assert!(RECEIVE_BYTES >= 4 * (IN_CAPSULE_IO_BYTES as usize + 512));

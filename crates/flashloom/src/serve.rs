@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::Listener;
-use api::value::{Address, Backend};
+use api::value::{Address, Backend, Transport};
 use array::config;
 use array::desired::{BLOCK_SIZE, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 use array::node::{Node, Options, Source};
@@ -231,7 +231,7 @@ fn listeners(args: &ServeArgs, warnings: &mut Vec<String>) -> BTreeMap<Address, 
         wanted.insert(*address, def);
     }
     if let Discovery::Port(port) = args.discovery {
-        for address in listen {
+        for address in listen.iter().filter(|address| address.transport() == Transport::Tcp) {
             let beside = Address::from(SocketAddr::new(address.socket().ip(), port));
             let advertise = args.advertise.map(|to| api::value::Advertise { port: None, ..to });
             let def = ListenerDef { advertise, discovery_only: true, ..ListenerDef::default() };
@@ -279,9 +279,10 @@ pub fn instructions(node: &Node) -> Outcome<String> {
     }
     for listener in node.listeners().iter().filter(|listener| !listener.discovery_only) {
         let (ip, port) = reach(node, listener);
-        text.push_str(&format!("nvme discover -t tcp -a {ip} -s {port}\n"));
+        let at = format!("-t {} -a {ip} -s {port}", listener.address.transport().name());
+        text.push_str(&format!("nvme discover {at}\n"));
         for subsystem in &subsystems {
-            text.push_str(&format!("nvme connect -t tcp -a {ip} -s {port} -n {}\n", subsystem.nqn));
+            text.push_str(&format!("nvme connect {at} -n {}\n", subsystem.nqn));
         }
     }
     Ok(text)

@@ -54,6 +54,10 @@ pub mod bits {
     pub const SECTYPE_NONE: u8 = 0;
     pub const SECTYPE_TLS_1_2: u8 = 1;
     pub const SECTYPE_TLS_1_3: u8 = 2;
+    /// TSAS of RDMA: reliable connection (RDMA_QPTYPE), provider not specified (RDMA_PRTYPE), RDMA_IP_CM (RDMA_CMS).
+    pub const RDMA_QPTYPE_CONNECTED: u8 = 1;
+    pub const RDMA_PRTYPE_NONE: u8 = 1;
+    pub const RDMA_CMS_RDMA_CM: u8 = 1;
     /// Log Specific Parameter of Get Log Page: extended entries, port local, all subsystems.
     pub const LSP_EXTENDED: u8 = 1 << 0;
     pub const LSP_PORT_LOCAL: u8 = 1 << 1;
@@ -115,7 +119,8 @@ pub struct Entry {
     pub subnqn: [u8; NQN_FIELD_BYTES],
     /// Transport Address: ASCII, likewise.
     pub traddr: [u8; 256],
-    /// Transport Specific Address Subtype: of TCP, byte 0 is the Security Type.
+    /// Transport Specific Address Subtype: of TCP, byte 0 is the Security Type; of RDMA, bytes 0 to 2 are queue pair type,
+    /// provider type and connection management service.
     pub tsas: [u8; 256],
 }
 layout!(
@@ -138,6 +143,11 @@ impl Entry {
         entry.subtype = subtype.raw();
         entry.cntlid = CNTLID_DYNAMIC.into();
         entry.subnqn = subnqn.to_field();
+        if trtype == TransportType::Rdma {
+            let rdma =
+                [bits::RDMA_QPTYPE_CONNECTED, bits::RDMA_PRTYPE_NONE, bits::RDMA_CMS_RDMA_CM];
+            entry.tsas[..rdma.len()].copy_from_slice(&rdma);
+        }
         entry
     }
 

@@ -21,6 +21,7 @@ pub mod nvm;
 pub mod opcode;
 pub mod pdu;
 pub mod property;
+pub mod rdma;
 pub mod refusal;
 pub mod reservation;
 pub mod sqe;

@@ -1,10 +1,10 @@
-//! Event counters (eventfd) by which processes wake each other.
+//! Event counters (eventfd) by which processes wake each other, and descriptors that libraries wake their users by.
 
 use crate::driver::require_real;
 use crate::ring::ready;
 use crate::sys;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 /// An eventfd, of this process or another.
@@ -73,6 +73,32 @@ impl Event {
     }
 }
 
+/// A descriptor of a library's that becomes readable when the library has something to say.
+#[derive(Debug)]
+pub struct Descriptor {
+    fd: Rc<OwnedFd>,
+}
+
+impl Descriptor {
+    /// A duplicate of it: it may be closed before this is dropped.
+    ///
+    /// # Errors
+    /// As dup(2); in simulation.
+    pub fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        require_real()?;
+        Ok(Self { fd: Rc::new(fd.try_clone_to_owned()?) })
+    }
+
+    /// Waits until it is readable. What is there to be read may be gone by then: the library is to be asked again and
+    /// again.
+    ///
+    /// # Errors
+    /// In simulation.
+    pub async fn readable(&self) -> io::Result<()> {
+        ready(&self.fd, libc::POLLIN).await
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,5 +141,22 @@ mod tests {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(Event::from_fd(socket.into()).is_err());
         assert!(Event::from_fd(std::fs::File::open("/dev/null").unwrap().into()).is_err());
+    }
+
+    #[test]
+    fn a_descriptor_is_waited_for_though_its_owner_closed_it() {
+        use std::io::Write;
+        use std::os::fd::AsFd;
+        run(Config::default(), async {
+            let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            let descriptor = Descriptor::of(ours.as_fd()).unwrap();
+            let waiting = spawn(async move { descriptor.readable().await });
+            yield_now().await;
+            assert!(!waiting.is_finished());
+            drop(ours);
+            theirs.write_all(b"x").unwrap();
+            waiting.await.unwrap().unwrap();
+        })
+        .unwrap();
     }
 }

@@ -14,17 +14,18 @@ use fabric::controller::{Accepted, Capsule, Connection, Flow};
 use fabric::limits::INITIALIZE_TIMEOUT;
 use nvme::cqe::Cqe;
 use nvme::fabrics::ConnectData;
-use nvme::sqe::Sqe;
+use nvme::sqe::{DataPointer, Sqe};
 use nvme::status::Status;
+use stdx::num::u32_of;
 use zerocopy::FromBytes;
 
 use crate::admin::run::admin_work;
 use crate::budget::Share;
-use crate::command::Begun;
+use crate::command::{Begun, charge};
 use crate::controller::{Controller, Path};
 use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
 use crate::listener::ListenerId;
-use crate::queue::Queue;
+use crate::queue::{Queue, is_connect};
 use crate::queue::dispatch::{Dispatcher, Tried, When, Work};
 use crate::queue::io::{begin_io, io_work};
 use crate::queue::request::Request;
@@ -51,7 +52,7 @@ pub async fn serve_connection(
         return;
     };
     let _closing = Closing(connection.clone());
-    let handshake = await_connect(&target, &connection, path);
+    let handshake = await_connect(&target, &connection, path, &stranger);
     if let Ok(Some((connected, cid))) = reactor::timeout(INITIALIZE_TIMEOUT, handshake).await {
         connected_told();
         serve_queue(&target, connection.clone(), connected, cid).await;
@@ -72,19 +73,27 @@ async fn await_connect(
     target: &Target,
     connection: &Connection,
     path: Path,
+    stranger: &Share,
 ) -> Option<(Connected, u16)> {
     loop {
-        let mut decided = None;
+        let (mut decided, mut elsewhere) = (None, None);
         let take = |capsule: Capsule<'_>| {
-            let outcome = if capsule.digest_ok {
-                decide(target, capsule.sqe, capsule.data, path)
-            } else {
+            let outcome = if !capsule.digest_ok {
                 Err(Refusal { status: Status::TRANSIENT_TRANSPORT_ERROR, dw0: 0 })
+            } else if connection.fetches() && is_elsewhere(capsule.sqe) {
+                elsewhere = Some(*capsule.sqe);
+                return Flow::Pause;
+            } else {
+                decide(target, capsule.sqe, capsule.data, path)
             };
             decided = Some((capsule.sqe.cid.get(), outcome));
             Flow::Pause
         };
         connection.receive(take, || {}).await.ok()?;
+        if let Some(sqe) = elsewhere {
+            let data = fetch_connect(connection, &sqe, stranger).await?;
+            decided = Some((sqe.cid.get(), decide(target, &sqe, &data, path)));
+        }
         match decided {
             Some((cid, Ok(connected))) => return Some((connected, cid)),
             Some((cid, Err(refusal))) => {
@@ -95,6 +104,21 @@ async fn await_connect(
             None => {}
         }
     }
+}
+
+/// Whether it is a Connect whose data is not in the capsule.
+fn is_elsewhere(sqe: &Sqe) -> bool {
+    let length = u32_of(size_of::<ConnectData>());
+    is_connect(sqe) && sqe.dptr.data() == Some(DataPointer::Transport { length })
+}
+
+/// Brings a Connect's data, which is then its host's, and nobody's in particular before.
+async fn fetch_connect(connection: &Connection, sqe: &Sqe, stranger: &Share) -> Option<Vec<u8>> {
+    let length = size_of::<ConnectData>();
+    let _held = stranger.data.take(charge(length)).await;
+    let buffer = reactor::buffer::alloc(length).await;
+    let transfer = connection.transfer(0, sqe.cid.get(), u32_of(length), buffer);
+    Some(transfer.await.ok()?.to_vec())
 }
 
 fn decide(target: &Target, sqe: &Sqe, data: &[u8], path: Path) -> Result<Connected, Refusal> {

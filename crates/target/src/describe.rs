@@ -3,7 +3,9 @@
 
 mod drive;
 
+use fabric::limits::RDMA_IN_CAPSULE_BYTES;
 use nvme::ana;
+use nvme::discovery::TransportType;
 use nvme::feature::async_event;
 use nvme::identify::{
     CommandSet, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
@@ -49,7 +51,12 @@ fn controller_base(target: &Target, controller: &Controller) -> IdentifyControll
     id.aerl = zeros_based(ASYNC_EVENT_REQUESTS_MAX);
     id.elpe = ERROR_LOG_ENTRIES - 1;
     id.kas = KEEP_ALIVE_GRANULARITY.into();
-    id.sgls = (bits::SGLS_SUPPORTED | bits::SGLS_OFFSET | bits::SGLS_TRANSPORT).into();
+    // How data outside of capsules is named.
+    let named = match controller.path().local.trtype() {
+        TransportType::Rdma => bits::SGLS_KEYED,
+        _ => bits::SGLS_TRANSPORT,
+    };
+    id.sgls = (bits::SGLS_SUPPORTED | bits::SGLS_OFFSET | named).into();
     id.subnqn = controller.subsystem_nqn().to_field();
     id
 }
@@ -132,7 +139,11 @@ pub(crate) fn io_controller(
     id.awupf = 0.into();
     id.acwu = 0.into();
     id.cdfs = COPY_FORMATS.into();
-    id.ioccsz = ((SQE_BYTES + IO_IN_CAPSULE_BYTES) / CAPSULE_UNIT).into();
+    let in_capsule = match controller.path().local.trtype() {
+        TransportType::Rdma => RDMA_IN_CAPSULE_BYTES,
+        _ => IO_IN_CAPSULE_BYTES,
+    };
+    id.ioccsz = ((SQE_BYTES + in_capsule) / CAPSULE_UNIT).into();
     id.iorcsz = (CQE_BYTES / CAPSULE_UNIT).into();
     id.msdbd = 1;
     id.ofcs = bits::OFCS_DISCONNECT.into();

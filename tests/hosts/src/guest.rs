@@ -73,7 +73,7 @@ impl Guest {
         let scripts = work.path().join("scripts.tar");
         let mut tar = Command::new("tar");
         tar.arg("-cf").arg(&scripts).arg("-C").arg(env!("CARGO_MANIFEST_DIR"));
-        tar.args(["guest", "scenarios", "array", "attach", "foreign"]);
+        tar.args(["guest", "scenarios", "array", "attach", "foreign", "rdma"]);
         if let Some(folder) = &equipment.folder {
             tar.arg("-C").arg(folder).arg(".");
         }

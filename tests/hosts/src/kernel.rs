@@ -22,6 +22,11 @@ const MODULES: &[&str] = &[
     "nd_pmem",
     "ublk_drv",
     "nvme",
+    "rdma_rxe",
+    "ib_uverbs",
+    "rdma_ucm",
+    "nvme-rdma",
+    "nvmet-rdma",
 ];
 
 /// The keyring that Debian's own suites are signed with.

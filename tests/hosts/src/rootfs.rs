@@ -17,6 +17,8 @@ const PACKAGES: &[&str] = &[
     "procps",
     "udev",
     "ndctl",
+    "ibverbs-providers",
+    "librdmacm1t64",
 ];
 
 /// What no scenario reads and only makes the image larger.

@@ -110,6 +110,12 @@ fn nvme_drives_are_passed_through_pulled_and_plugged() {
     hosts_tests::run_nvme(hosts_tests::Kernel::Newest);
 }
 
+/// Our target and the kernel's host over soft RoCE, in one guest.
+#[test]
+fn a_kernel_uses_our_target_by_rdma() {
+    hosts_tests::run_rdma(hosts_tests::Kernel::Newest);
+}
+
 /// Our host side with the target of others: Linux's own, in a guest.
 #[test]
 fn the_library_uses_a_namespace_of_linux() {

@@ -6,31 +6,66 @@ use std::str::FromStr;
 
 use super::Refused;
 
-/// Port of NVMe/TCP I/O controllers (IANA, NVMe/TCP transport).
+/// Port of I/O controllers (IANA, NVMe/TCP and NVMe/RDMA transports).
 pub const PORT: u16 = 4420;
 
-/// An address to listen on: IP address and TCP port; the port is 4420 when left out.
+/// How hosts reach an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address(SocketAddr);
+pub enum Transport {
+    /// NVMe/TCP.
+    Tcp,
+    /// NVMe/RDMA.
+    Rdma,
+}
+
+impl Transport {
+    /// The name that hosts give it: nvme-cli's `-t`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
+        }
+    }
+}
+
+/// An address to listen on: IP address and port; the port is 4420 when left out. Of RDMA it begins with `rdma://`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    transport: Transport,
+    socket: SocketAddr,
+}
 
 const RIGHT: &str = "write an IP address and port, such as 127.0.0.1:4420, 0.0.0.0:4420 or \
-                     [::]:4420";
+                     [::]:4420; for RDMA with rdma:// before it, such as rdma://10.0.0.1:4420";
+
+/// What an address of RDMA begins with.
+const RDMA: &str = "rdma://";
 
 impl Address {
+    /// An address of a transport.
+    pub const fn new(transport: Transport, socket: SocketAddr) -> Self {
+        Self { transport, socket }
+    }
+
+    /// How hosts reach it.
+    pub const fn transport(self) -> Transport {
+        self.transport
+    }
+
     /// The address and port.
     pub const fn socket(self) -> SocketAddr {
-        self.0
+        self.socket
     }
 
     /// Loopback at `port`: where an ad hoc target listens unless told otherwise.
     pub const fn loopback(port: u16) -> Self {
-        Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+        Self::new(Transport::Tcp, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
     }
 }
 
 impl From<SocketAddr> for Address {
     fn from(socket: SocketAddr) -> Self {
-        Self(socket)
+        Self::new(Transport::Tcp, socket)
     }
 }
 
@@ -38,16 +73,20 @@ impl FromStr for Address {
     type Err = Refused;
 
     fn from_str(text: &str) -> Result<Self, Refused> {
+        let (transport, text) = match text.strip_prefix(RDMA) {
+            Some(rest) => (Transport::Rdma, rest),
+            None => (Transport::Tcp, text),
+        };
         if let Ok(socket) = text.parse() {
-            return Ok(Self(socket));
+            return Ok(Self::new(transport, socket));
         }
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if let Ok(ip) = bare.parse() {
-            return Ok(Self(SocketAddr::new(ip, PORT)));
+            return Ok(Self::new(transport, SocketAddr::new(ip, PORT)));
         }
         let wrong = match text.rsplit_once(':') {
             Some((host, port)) if host.parse::<Ipv4Addr>().is_ok() => {
-                format!("\"{port}\" is not a TCP port")
+                format!("\"{port}\" is not a port")
             }
             _ => format!("\"{text}\" is not an address to listen on"),
         };
@@ -57,7 +96,10 @@ impl FromStr for Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(&self.0.to_string())
+        match self.transport {
+            Transport::Tcp => out.pad(&self.socket.to_string()),
+            Transport::Rdma => out.pad(&format!("{RDMA}{}", self.socket)),
+        }
     }
 }
 
@@ -97,7 +139,7 @@ impl fmt::Display for Advertise {
     }
 }
 
-super::text_value!(Address, "0.0.0.0:4420", "An IP address and TCP port to listen on.");
+super::text_value!(Address, "0.0.0.0:4420", "An IP address and port to listen on; of RDMA with rdma:// before it.");
 super::text_value!(
     Advertise,
     "10.0.2.2",

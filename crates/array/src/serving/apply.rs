@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use api::v1::Kind;
 use api::value::{Address, AnaState, Backend, Nqn};
-use fabric::TransportAddress;
 use target::Draining;
 use target::listener::ListenerInfo;
 use target::namespace::NamespaceSpec;
@@ -14,7 +13,7 @@ use uuid::Uuid;
 
 use super::listen::Listening;
 use super::media::Media;
-use super::words::{ana, referral, refused, wire};
+use super::words::{ana, referral, refused, transport_address, wire};
 use super::{Place, Serving};
 use crate::change::Step;
 use crate::desired::{ListenerDef, MODEL, NamespaceDef, SubsystemDef};
@@ -356,13 +355,14 @@ impl Serving {
         def: &ListenerDef,
         listening: Listening,
     ) -> Result<()> {
-        let socket = listening.local();
-        let advertise = def.advertise.map(|to| (to.ip, to.port.unwrap_or(socket.port())));
+        let local = listening.local();
+        let port = local.socket().port();
+        let advertise = def.advertise.map(|to| (to.ip, to.port.unwrap_or(port)));
         let info = ListenerInfo {
             advertise,
             discovery_only: def.discovery_only,
             ana: ana(def.ana),
-            ..ListenerInfo::new(TransportAddress::Tcp(socket))
+            ..ListenerInfo::new(transport_address(local))
         };
         listening.serve(self.target.add_listener(info).map_err(refused)?);
         self.listeners.insert(address, listening);

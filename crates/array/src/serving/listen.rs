@@ -1,13 +1,11 @@
 //! Listening sockets: each accepts on one reactor and hands over to the least loaded one.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use api::value::Address;
-use fabric::TransportAddress;
+use api::value::{Address, Transport};
 use fabric::controller::Listener;
 use reactor::Call;
 use target::Target;
@@ -16,6 +14,7 @@ use target::listener::ListenerId;
 use super::reactors::Reactors;
 use super::seldom::Seldom;
 use super::signal::Signal;
+use super::words::transport_address;
 use crate::limits::LEFT_BEHIND;
 use crate::{Error, Result};
 
@@ -28,7 +27,7 @@ const BIND_AGAIN: Duration = Duration::from_millis(20);
 
 /// A bound socket. Dropping it closes the socket before the drop returns.
 pub struct Listening {
-    local: SocketAddr,
+    local: Address,
     /// Number that discovery knows it by; 0 while there is none.
     id: Arc<AtomicU16>,
     /// Given when connections may be accepted.
@@ -54,7 +53,7 @@ impl Listening {
             (acceptor.id.clone(), acceptor.open.clone(), acceptor.close.clone());
         let handle = reactors.acceptor(usize::from(address.socket().port()));
         let task = handle.call(move || async move {
-            let socket = bind(address.socket()).await;
+            let socket = bind(address).await;
             let socket = socket.and_then(|socket| Ok((socket.address()?.socket(), socket)));
             match socket {
                 Ok((local, socket)) => {
@@ -69,6 +68,16 @@ impl Listening {
         let stopped = || Error::new(api::v1::Kind::Stopping, "the reactors have stopped");
         let local = answer.recv().map_err(|_| stopped())?.map_err(|error| {
             let help = match error.kind() {
+                std::io::ErrorKind::AddrNotAvailable if address.transport() == Transport::Rdma => {
+                    "`rdma link` lists RDMA devices: name an address of the network interface of one of them"
+                }
+                std::io::ErrorKind::Unsupported => {
+                    "install Debian's packages librdmacm1 and ibverbs-providers, or what rdma-core is called here"
+                }
+                std::io::ErrorKind::NotFound => {
+                    "load the driver of the network card and rdma_ucm: `modprobe rdma_ucm`, `rdma link`"
+                }
+                std::io::ErrorKind::OutOfMemory => "every reactor needs that much, and each connection some",
                 std::io::ErrorKind::AddrInUse => {
                     "another program listens there: stop it, or choose another port"
                 }
@@ -80,6 +89,7 @@ impl Listening {
             };
             Error::failed(format!("cannot listen on {address}"), error).help(help)
         })?;
+        let local = Address::new(address.transport(), local);
         Ok(Self { local, id, open, close, task: Some(task) })
     }
 
@@ -95,7 +105,7 @@ impl Listening {
     }
 
     /// The address that the socket is bound to.
-    pub const fn local(&self) -> SocketAddr {
+    pub const fn local(&self) -> Address {
         self.local
     }
 }
@@ -118,10 +128,10 @@ impl Drop for Listening {
 
 /// Binds `address`, waiting a little for whoever has it: of a daemon that was killed, the kernel closes the
 /// sockets that its rings held only after the process is gone.
-async fn bind(address: SocketAddr) -> std::io::Result<Listener> {
+async fn bind(address: Address) -> std::io::Result<Listener> {
     let mut attempts = LEFT_BEHIND.as_millis() / BIND_AGAIN.as_millis();
     loop {
-        let bound = Listener::bind(TransportAddress::Tcp(address));
+        let bound = Listener::bind(transport_address(address));
         match &bound {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && attempts > 0 => {}
             _ => return bound,

@@ -176,7 +176,7 @@ impl Reactors {
         // Gone is a reactor that stops: the connection closes with the closure.
         let _ = handle.spawn(move || async move {
             let _seat = seat;
-            match connection.attach() {
+            match connection.attach().await {
                 Ok(accepted) => {
                     let connected = || stay.leave();
                     let serve = target::serve_connection(target, accepted, listener, connected);

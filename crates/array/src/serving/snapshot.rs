@@ -48,7 +48,7 @@ impl Serving {
             namespaces: self.media.iter().map(namespace).collect(),
             absent: self.absent.clone(),
             unbound: self.unbound.clone(),
-            bound: bound.map(|(address, at)| (*address, at.local().into())).collect(),
+            bound: bound.map(|(address, at)| (*address, at.local())).collect(),
             seen: self.seen.clone(),
         }
     }

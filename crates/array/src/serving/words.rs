@@ -1,7 +1,7 @@
 //! What the target's words are for ours.
 
 use api::v1::Kind;
-use api::value::{Address, AnaState, Nqn};
+use api::value::{Address, AnaState, Nqn, Transport};
 use fabric::TransportAddress;
 use nvme::ana::State;
 use target::ManageError;
@@ -33,8 +33,15 @@ pub(super) const fn ana_state(state: State) -> AnaState {
 
 /// A referral as the target has it: to a discovery service of the well-known name.
 pub(super) fn referral(address: Address) -> Referral {
-    let address = TransportAddress::Tcp(address.socket());
-    Referral { nqn: nvme::nqn::Nqn::discovery(), address }
+    Referral { nqn: nvme::nqn::Nqn::discovery(), address: transport_address(address) }
+}
+
+/// An address as the fabric has it.
+pub(super) const fn transport_address(address: Address) -> TransportAddress {
+    match address.transport() {
+        Transport::Tcp => TransportAddress::Tcp(address.socket()),
+        Transport::Rdma => TransportAddress::Rdma(address.socket()),
+    }
 }
 
 /// An NQN as the target has it.

@@ -3,7 +3,6 @@
 //! Two tasks drive it: the queue's own, in [`Connection::receive`], and the flusher, which runs when
 //! a turn is over and sends with one call what the turn's completions left.
 
-mod inbox;
 mod receive;
 mod send;
 mod transfer;
@@ -19,10 +18,10 @@ use reactor::budget::Account;
 use reactor::net::TcpStream;
 use reactor::turns::{Party, Seat};
 
-use self::inbox::Inbox;
 pub use self::transfer::Transfer;
 use self::transfer::Transfers;
 use super::out::Out;
+use crate::inbox::Inbox;
 use crate::limits::{
     DEAD_PEER_TIMEOUT, IN_CAPSULE_ADMIN_BYTES, IN_CAPSULE_IO_BYTES, PROBE_COUNT,
     PROBE_IDLE_SECONDS, PROBE_INTERVAL_SECONDS, QUEUE_DEPTH, TRANSFER_BYTES,

@@ -1,0 +1,27 @@
+//! RDMA through rdma-core: what of libibverbs and librdmacm a reliable connection needs, as safe Rust.
+//!
+//! The libraries are loaded when they are first needed ([`load`]), so that nothing of them is needed to build, and a
+//! machine without them runs everything else (`docs/decisions/0032-rdma.md`). What of their structures is used is
+//! declared in [`ffi`]; `tests/hosts` compares it with the headers.
+//!
+//! Nothing here waits: both kinds of channels have a descriptor that a reactor waits for. Set-up and teardown are system
+//! calls of up to some milliseconds, for a helper thread.
+//!
+//! Memory that a network card may touch is [`Memory`]: its bytes are copied in and out, never borrowed, and it is given
+//! back when the last queue pair that may touch it is gone, not before.
+
+mod channel;
+mod device;
+mod endpoint;
+mod ffi;
+mod library;
+mod listener;
+mod memory;
+mod socket;
+
+pub use channel::{Cause, EventChannel};
+pub use device::{Device, Domain};
+pub use endpoint::{Completion, Endpoint, Place, Remote, Sizes};
+pub use library::load;
+pub use listener::{Listener, Request};
+pub use memory::Memory;

@@ -87,7 +87,10 @@ impl Listener {
 /// A connection that is of no reactor yet.
 #[derive(Debug)]
 pub enum Detached {
-    Tcp { socket: OwnedFd, peer: SocketAddr },
+    Tcp {
+        socket: OwnedFd,
+        peer: SocketAddr,
+    },
     /// Asked for; refused when dropped.
     Rdma(Box<rdma::listener::Asked>),
 }

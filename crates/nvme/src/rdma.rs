@@ -100,8 +100,8 @@ impl Request {
     /// # Errors
     /// What the refusal says.
     pub fn parse(bytes: &[u8], most: Most) -> Result<Self, RejectStatus> {
-        let (data, _) = RequestData::ref_from_prefix(bytes)
-            .map_err(|_| RejectStatus::PrivateDataLength)?;
+        let (data, _) =
+            RequestData::ref_from_prefix(bytes).map_err(|_| RejectStatus::PrivateDataLength)?;
         if data.recfmt.get() != RECFMT {
             return Err(RejectStatus::RecordFormat);
         }

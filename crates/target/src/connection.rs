@@ -25,11 +25,11 @@ use crate::command::{Begun, charge};
 use crate::controller::{Controller, Path};
 use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
 use crate::listener::ListenerId;
-use crate::queue::{Queue, is_connect};
 use crate::queue::dispatch::{Dispatcher, Tried, When, Work};
 use crate::queue::io::{begin_io, io_work};
 use crate::queue::request::Request;
 use crate::queue::view::Views;
+use crate::queue::{Queue, is_connect};
 use crate::registry::Target;
 
 /// How often a controller without a nearer deadline looks at its keep alive timer: the host may

@@ -49,7 +49,9 @@ impl Event {
             ffi::EVENT_ESTABLISHED => Cause::Established,
             ffi::EVENT_DISCONNECTED | ffi::EVENT_TIMEWAIT_EXIT => Cause::Disconnected,
             ffi::EVENT_DEVICE_REMOVAL => Cause::Removed,
-            ffi::EVENT_CONNECT_ERROR | ffi::EVENT_UNREACHABLE | ffi::EVENT_REJECTED => Cause::Failed,
+            ffi::EVENT_CONNECT_ERROR | ffi::EVENT_UNREACHABLE | ffi::EVENT_REJECTED => {
+                Cause::Failed
+            }
             _ => Cause::Other,
         }
     }
@@ -102,8 +104,9 @@ impl EventChannel {
             (self.functions.rdma_get_cm_event)(self.channel.as_ptr(), &raw mut event)
         });
         match got {
-            Ok(()) => Ok(NonNull::new(event)
-                .map(|event| Event { functions: self.functions, event })),
+            Ok(()) => {
+                Ok(NonNull::new(event).map(|event| Event { functions: self.functions, event }))
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }

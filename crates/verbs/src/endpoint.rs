@@ -335,9 +335,7 @@ fn create_queue_pair(
         sq_sig_all: 0,
     };
     // SAFETY: identifier, domain and completions are of one device, and outlive the queue pair.
-    checked(unsafe {
-        (functions.rdma_create_qp)(id.as_ptr(), domain.as_ptr(), &raw mut init)
-    })
+    checked(unsafe { (functions.rdma_create_qp)(id.as_ptr(), domain.as_ptr(), &raw mut init) })
 }
 
 /// What has ended, and how to hear of it.

@@ -85,7 +85,8 @@ pub struct WorkCompletion {
     pub sl: u8,
     pub dlid_path_bits: u8,
 }
-const _: () = assert!(size_of::<WorkCompletion>() == 48 && offset_of!(WorkCompletion, wc_flags) == 36);
+const _: () =
+    assert!(size_of::<WorkCompletion>() == 48 && offset_of!(WorkCompletion, wc_flags) == 36);
 
 /// `IBV_WC_WR_FLUSH_ERR`: the queue pair is in error, and this was not done.
 pub const WC_FLUSHED: c_uint = 5;
@@ -113,7 +114,8 @@ pub struct SendRequest {
     pub rkey: u32,
     pub unused: [u32; 19],
 }
-const _: () = assert!(size_of::<SendRequest>() == 128 && offset_of!(SendRequest, remote_addr) == 40);
+const _: () =
+    assert!(size_of::<SendRequest>() == 128 && offset_of!(SendRequest, remote_addr) == 40);
 
 pub const WR_RDMA_WRITE: c_uint = 0;
 pub const WR_SEND: c_uint = 2;

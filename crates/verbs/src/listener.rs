@@ -52,7 +52,8 @@ impl Listener {
     /// # Errors
     /// None that a kernel is known to give.
     pub fn local(&self) -> io::Result<SocketAddr> {
-        socket::from_c(&self.id.get().src_addr).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+        socket::from_c(&self.id.get().src_addr)
+            .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 
     /// The next request, if there is one.

@@ -40,8 +40,9 @@ impl Memory {
         }
         let functions = domain.functions();
         // SAFETY: the mapping is there until the region is gone.
-        let region =
-            unsafe { (functions.ibv_reg_mr)(domain.as_ptr(), base, bytes, ffi::ACCESS_LOCAL_WRITE) };
+        let region = unsafe {
+            (functions.ibv_reg_mr)(domain.as_ptr(), base, bytes, ffi::ACCESS_LOCAL_WRITE)
+        };
         let mapped = NonNull::new(base.cast());
         match (NonNull::new(region), mapped) {
             (Some(region), Some(base)) => {
@@ -111,7 +112,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: queue pairs keep the memory that they may touch, so none is left that does.
-        let gone = numbered(unsafe { (self.domain.functions().ibv_dereg_mr)(self.region.as_ptr()) });
+        let gone =
+            numbered(unsafe { (self.domain.functions().ibv_dereg_mr)(self.region.as_ptr()) });
         // Memory that is registered still is not given back, whatever that costs.
         if gone.is_ok() {
             // SAFETY: nobody touches the mapping any more.

@@ -139,7 +139,11 @@ impl fmt::Display for Advertise {
     }
 }
 
-super::text_value!(Address, "0.0.0.0:4420", "An IP address and port to listen on; of RDMA with rdma:// before it.");
+super::text_value!(
+    Address,
+    "0.0.0.0:4420",
+    "An IP address and port to listen on; of RDMA with rdma:// before it."
+);
 super::text_value!(
     Advertise,
     "10.0.2.2",

@@ -60,8 +60,14 @@ fn addresses_take_the_nvme_port_when_none_is_given() {
     let refused = "10.0.0.1:70000".parse::<Address>().unwrap_err();
     assert_eq!(refused.wrong, "\"70000\" is not a port");
     let rdma: Address = "rdma://10.0.0.1".parse().unwrap();
-    assert_eq!((rdma.to_string(), rdma.transport()), ("rdma://10.0.0.1:4420".into(), Transport::Rdma));
-    assert_eq!("rdma://[fd00::1]:4421".parse::<Address>().unwrap().to_string(), "rdma://[fd00::1]:4421");
+    assert_eq!(
+        (rdma.to_string(), rdma.transport()),
+        ("rdma://10.0.0.1:4420".into(), Transport::Rdma)
+    );
+    assert_eq!(
+        "rdma://[fd00::1]:4421".parse::<Address>().unwrap().to_string(),
+        "rdma://[fd00::1]:4421"
+    );
     assert_ne!(rdma, Address::from(rdma.socket()));
     assert!("tcp://10.0.0.1".parse::<Address>().is_err() && "rdma://".parse::<Address>().is_err());
     assert!("storage.example".parse::<Address>().is_err());

@@ -170,9 +170,8 @@ impl Connection {
 
     /// Closes once everything is sent that there is to send, or the host has been given time.
     pub async fn finish(&self) {
-        let is_done = || {
-            self.closed.get() || (self.out.borrow().is_idle() && self.deferred.get() == 0)
-        };
+        let is_done =
+            || self.closed.get() || (self.out.borrow().is_idle() && self.deferred.get() == 0);
         let _ = reactor::timeout(FINISH_TIMEOUT, self.room.until(is_done)).await;
         self.close();
     }

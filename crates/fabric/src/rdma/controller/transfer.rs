@@ -51,24 +51,24 @@ impl Future for Transfer<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, tag, stage } = self.get_mut();
-        if let Stage::Idle { cid, length, buffer, mut ticket } = mem::replace(stage, Stage::Done) {
-            if connection.is_closed() || connection.transfers.borrow().closed {
-                return Poll::Ready(Err(TransferError::Closed));
+        match mem::replace(stage, Stage::Done) {
+            Stage::Idle { cid, length, buffer, mut ticket } => {
+                if connection.is_closed() || connection.transfers.borrow().closed {
+                    return Poll::Ready(Err(TransferError::Closed));
+                }
+                let staging = &connection.site.staging;
+                let Poll::Ready(place) = staging.poll_take(&mut ticket, usize32(length), cx) else {
+                    *stage = Stage::Idle { cid, length, buffer, ticket };
+                    return Poll::Pending;
+                };
+                connection.begin_read(*tag, cid, place, buffer)?;
             }
-            let staging = &connection.site.staging;
-            let Poll::Ready(place) = staging.poll_take(&mut ticket, usize32(length), cx) else {
-                *stage = Stage::Idle { cid, length, buffer, ticket };
-                return Poll::Pending;
-            };
-            connection.begin_read(*tag, cid, place, buffer)?;
-            *stage = Stage::Asked;
-        }
-        if !matches!(stage, Stage::Asked) {
-            return Poll::Ready(Err(TransferError::Closed));
+            Stage::Asked => {}
+            Stage::Done => return Poll::Ready(Err(TransferError::Closed)),
         }
         let ended = connection.transfers.borrow_mut().poll(*tag, cx);
-        if ended.is_ready() {
-            *stage = Stage::Done;
+        if ended.is_pending() {
+            *stage = Stage::Asked;
         }
         ended
     }

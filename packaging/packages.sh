@@ -36,6 +36,7 @@ Version: $version
 Architecture: $(dpkg --print-architecture)
 Maintainer: Flashloom developers <developers@flashloom.invalid>
 Depends: $libraries, systemd | systemd-standalone-sysusers
+Suggests: librdmacm1t64 | librdmacm1, ibverbs-providers
 Installed-Size: $(find "$stage" -path "$stage/DEBIAN" -prune -o -printf '%y %s\n' |
     awk '{ n += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print n }')
 Section: admin

@@ -3,6 +3,7 @@
 set -Eeuo pipefail
 trap 'echo "failed: ${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND"' ERR
 
+TRANSPORT=tcp
 ADDRESS=10.0.2.2
 PORT=
 NQN=
@@ -103,7 +104,7 @@ readable() { [ -b "/dev/$1" ] && dd if="/dev/$1" of=/dev/null bs=4096 count=1 if
 
 # connect [OPTIONS...]: connects to the served subsystem; sets CTRL, and DEV for namespace 1.
 connect() {
-    nvme connect --transport tcp --traddr "$ADDRESS" --trsvcid "$PORT" --nqn "$NQN" "$@"
+    nvme connect --transport "$TRANSPORT" --traddr "$ADDRESS" --trsvcid "$PORT" --nqn "$NQN" "$@"
     CTRL=$(controllers | tail -n 1)
     [ -n "$CTRL" ] || fail "no controller after connect"
     wait_for 60 has_node 1

@@ -41,7 +41,7 @@ fn connects(kernel: Kernel) -> Result<()> {
     let mut calls = Calls::new()?;
     for script in ["rdma/target"] {
         let start = Instant::now();
-        let outcome = guest.scenario(script, std::time::Duration::from_secs(7200), &mut calls)?;
+        let outcome = guest.scenario(script, LIMIT, &mut calls)?;
         println!("{}{script}: {:.1} s", outcome.transcript, start.elapsed().as_secs_f32());
         if outcome.code != 0 {
             return Err(format!("{script}: {}\n{}", outcome.code, outcome.transcript).into());

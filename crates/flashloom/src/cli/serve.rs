@@ -47,7 +47,7 @@ A configuration file:
   backend = \"drive:/dev/nvme0n1\"
   block-size = 4096";
 
-/// Serve drives or memory over NVMe/TCP until stopped.
+/// Serve drives or memory over NVMe/TCP, and NVMe/RDMA, until stopped.
 #[derive(Args, Debug)]
 #[command(after_long_help = SERVE_EXAMPLES)]
 #[command(group = ArgGroup::new("served").args(["backends", "listen"]).multiple(true))]
@@ -61,7 +61,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Listen here; may be given several times. [default: 127.0.0.1:4420]
+    /// Listen here, by RDMA with rdma:// before it; may be given several times. [default: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = value::<Address>, conflicts_with = "config")]
     pub listen: Vec<Address>,
 

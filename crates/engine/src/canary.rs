@@ -58,6 +58,28 @@ pub enum Canary {
     ScrubSkips,
     /// Units of a drive that another one replaces are given to new segments beside those they belong to.
     UsesTwice,
+    /// A read does not look at what a host stored in a window.
+    ReadsPastWindow,
+    /// Nor does a write.
+    WritesPastWindow,
+    /// Nor does whoever gives blocks back, or has them be zeroes.
+    ClearsPastWindow,
+    /// Nor does a copy by reference.
+    CopiesPastWindow,
+    /// A snapshot is taken while volumes have windows.
+    SnapshotsPastWindow,
+    /// What is in a window is taken before its host is told that it ends.
+    DrainsBeforeEnd,
+    /// An opening takes what is in a window that had come to its end.
+    TakesEnded,
+    /// A host is given credit for what is not taken yet.
+    CreditsEarly,
+    /// How far a window was taken is not fenced.
+    TakenUnfenced,
+    /// The files of a window go before the catalog has forgotten it.
+    ReleasesWindowEarly,
+    /// An opening forgets a window that it does not find.
+    ForgetsWindow,
     /// A step is left out.
     Skips(Step),
 }
@@ -242,7 +264,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 36] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -268,6 +290,17 @@ impl Canary {
         Self::BelievesVacated,
         Self::ScrubSkips,
         Self::UsesTwice,
+        Self::ReadsPastWindow,
+        Self::WritesPastWindow,
+        Self::ClearsPastWindow,
+        Self::CopiesPastWindow,
+        Self::SnapshotsPastWindow,
+        Self::DrainsBeforeEnd,
+        Self::TakesEnded,
+        Self::CreditsEarly,
+        Self::TakenUnfenced,
+        Self::ReleasesWindowEarly,
+        Self::ForgetsWindow,
     ];
 }
 

@@ -9,6 +9,7 @@ mod ana;
 mod ask;
 mod association;
 mod batch;
+pub mod canary;
 mod channel;
 mod controller;
 mod discovery;
@@ -45,3 +46,5 @@ pub use optimizations::{Batching, Optimization, Optimizations};
 pub use queue::{Completion, Data, Memory, Queue};
 pub use remote::{Address, Remote};
 pub use windows::{Descriptors, DirectWindow, NotDone, SharedWindow, Standing, WindowUse, Written};
+#[cfg(feature = "testing")]
+pub use windows::{Ring, RingCopy, Step, Writing};

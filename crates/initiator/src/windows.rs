@@ -15,6 +15,8 @@ mod written;
 pub use attach::Descriptors;
 pub(crate) use attach::receive;
 pub use direct::DirectWindow;
+#[cfg(feature = "testing")]
+pub use ring::{Copy as RingCopy, Ring, Step, Writing};
 pub use shared::SharedWindow;
 pub use standing::Standing;
 pub use wanted::WindowUse;

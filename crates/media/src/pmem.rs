@@ -8,7 +8,7 @@ mod mapped;
 mod simulated;
 
 pub use beside::Access;
-pub use simulated::SimulatedPmem;
+pub use simulated::{SimulatedPmem, on_core_of};
 
 use crate::error::{Error, Kind, Operation};
 use mapped::{Length, Mapped, Way};
@@ -199,7 +199,7 @@ impl Pmem {
                 mapped::fence();
             }
             Self::Shared(_) | Self::Anonymous(_) => {}
-            Self::Simulated(s) => s.fence(),
+            Self::Simulated(s) => s.flush(offset, len),
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ mod returning;
 mod scrubs;
 mod sick;
 mod slow;
+mod windows;
 
 pub use exam::Examined;
 pub use pool::Array;
@@ -248,6 +249,8 @@ impl Media {
         let (scrubs, examiner) = (Rc::clone(&self.scrubs), self.examiner(life));
         let reactors = self.on();
         let bounds_groups = Cell::new(false);
+        let shards = self.plan.shape.shards;
+        let ring_bytes = self.plan.windows.map_or(0, |windows| windows.ring_bytes);
         Array {
             pool,
             exported,
@@ -260,6 +263,8 @@ impl Media {
             scrubs,
             examiner,
             bounds_groups,
+            shards,
+            ring_bytes,
         }
     }
 
@@ -291,6 +296,13 @@ impl Media {
     async fn open_again(&self) -> Result<Pool, Refusal> {
         let import = self.exported.get();
         let options = OpenOptions { degraded: true, import, ..OpenOptions::default() };
+        self.hide_windows(false);
+        if self.plan.windows.is_some_and(|windows| windows.hides)
+            && self.log_loss.get().is_none()
+            && let Some(pool) = self.open_without_windows(options).await?
+        {
+            return Ok(pool);
+        }
         let open = async |options| {
             let drives = self.labelled().await;
             let all = Pool::open(drives.clone(), self.log_anywhere(), options, &self.on()).await;

@@ -22,4 +22,5 @@ pub mod run;
 pub mod shape;
 pub mod store;
 pub mod trace;
+pub mod windows;
 pub mod world;

@@ -4,6 +4,7 @@ mod answer;
 mod exam;
 mod groups;
 mod operations;
+mod windows;
 
 use crate::contents;
 use crate::host;
@@ -11,10 +12,11 @@ use crate::model::{Model, Settling, Violation};
 use crate::plan::{Ending, Plan};
 use crate::store::{Refusal, Store};
 use crate::trace::Trace;
+use crate::windows::Windows;
 use crate::world::World;
 use answer::Answer;
-use reactor::{Handle, Nanos, metrics, now, sleep, spawn, timeout};
-use std::cell::{Cell, RefCell};
+use reactor::{Handle, Nanos, metrics, now, random, sleep, spawn, timeout};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Arguments;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -31,6 +33,9 @@ const OPENINGS_PATIENCE: Duration = Duration::from_hours(2);
 
 /// The most blocks read at once when everything is verified.
 const VERIFY_BLOCKS: u64 = 64;
+
+/// Nanoseconds for which processes that had windows find no target, at most.
+const ALONE: u64 = 1 << 18;
 
 /// How often a life looks whether the power is still on.
 const POWER_LOOK: Duration = Duration::from_micros(20);
@@ -53,6 +58,10 @@ pub struct Run {
     /// When this life began.
     begun: Cell<Nanos>,
     pub counts: RefCell<Counts>,
+    /// Direct write windows that hosts have.
+    pub windows: Windows,
+    /// When a life that is to be cut short is, at the latest.
+    strikes: Cell<Option<Nanos>>,
 }
 
 /// What was done in a run, over all lives.
@@ -78,6 +87,16 @@ pub struct Counts {
     pub log_moves: u64,
     /// Times that copies of several volumes were looked at, and were of one instant.
     pub instants: u64,
+    /// Direct write windows that were granted, and writes that were complete by them.
+    pub windows: u64,
+    pub direct: u64,
+    /// Writes by them that found the window at its end, or without credit, and went as commands.
+    pub direct_ends: u64,
+    /// Writes that were complete while there was no target, or it was being opened.
+    pub survived: u64,
+    /// Writers that died in the midst, and those that did what none may.
+    pub died: u64,
+    pub strayed: u64,
 }
 
 impl Run {
@@ -90,12 +109,20 @@ impl Run {
             trace: RefCell::new(Trace::new(echo)),
             begun: Cell::new(0),
             counts: RefCell::default(),
+            windows: Windows::default(),
+            strikes: Cell::new(None),
         })
     }
 
     /// A life begins.
     pub fn begin(&self) {
         self.begun.set(now());
+    }
+
+    /// A life that is to be cut short is so after this time at the latest.
+    fn strike(&self, after: Duration) {
+        let at = now() + u64::try_from(after.as_nanos()).unwrap_or(Nanos::MAX / 2);
+        self.strikes.set(Some(self.strikes.get().map_or(at, |other| other.min(at))));
     }
 
     pub fn note(&self, what: Arguments<'_>) {
@@ -116,6 +143,8 @@ pub struct Life {
     watched: RefCell<Option<(Settling, Vec<u64>)>>,
     /// Operations each host may still begin.
     pub operations: u64,
+    /// Nobody writes by windows any more.
+    windows_over: Cell<bool>,
 }
 
 impl Life {
@@ -352,6 +381,7 @@ pub async fn live(
     ending: Ending,
 ) -> Result<bool, Violation> {
     run.begun.set(now());
+    run.strikes.set(None);
     run.world.move_to(reactors).await;
     run.note(format_args!("life {number}, to be ended by {ending:?}"));
     if let Some(loss) = run.plan.shape.faults.log_loss(number) {
@@ -373,7 +403,7 @@ pub async fn live(
         }
     };
     let powerless = async {
-        while run.world.is_on() {
+        while run.world.is_on() && run.strikes.get().is_none_or(|at| now() < at) {
             sleep(POWER_LOOK).await;
         }
     };
@@ -423,16 +453,25 @@ pub fn lose_log(run: &Run, number: usize) {
 pub fn crash(run: &Run, number: usize, ending: Ending) {
     run.model.borrow_mut().crash();
     run.counts.borrow_mut().crashes += 1;
-    if !matches!(ending, Ending::Killed(_)) {
-        let seed = run.plan.seed.wrapping_add(u64_of(number) << 32);
-        run.world.power_cut(&mut stdx::Prng::new(seed));
+    let seed = run.plan.seed.wrapping_add(u64_of(number) << 32);
+    let mut prng = stdx::Prng::new(seed);
+    if matches!(ending, Ending::Killed(_)) {
+        run.outlives(&mut prng);
+    } else {
+        run.end_hosts();
+        run.world.power_cut(&mut prng);
     }
 }
 
 async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violation> {
     let patience = if run.plan.rough.is_some() { OPENINGS_PATIENCE } else { PATIENCE };
-    let opened = timeout(patience, run.world.open(number)).await;
-    let store = match opened {
+    let opened = Rc::<OnceCell<Rc<Life>>>::default();
+    let survivors = run.outlive(&opened);
+    if !survivors.is_empty() {
+        // They go on while there is no target.
+        sleep(Duration::from_nanos(random() % ALONE)).await;
+    }
+    let store = match timeout(patience, run.world.open(number)).await {
         Ok(Ok(store)) => store,
         // Whatever it says, nobody heard it.
         Ok(Err(_)) if !run.world.is_on() => std::future::pending().await,
@@ -447,8 +486,10 @@ async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violati
     let closes = matches!(ending, Ending::Closed | Ending::Exported);
     let operations = if closes { u64::from(run.plan.operations) } else { u64::MAX };
     let (violation, watched) = (RefCell::default(), RefCell::default());
-    let life = Life { run, store, violation, watched, operations };
+    let windows_over = Cell::new(false);
+    let life = Life { run, store, violation, watched, operations, windows_over };
     let life = Rc::new(life);
+    drop(opened.set(Rc::clone(&life)));
     if let Some(rot) = life.run.plan.shape.faults.rot.filter(|rot| rot.life == number) {
         let run = Rc::clone(&life.run);
         drop(spawn(async move {
@@ -461,6 +502,11 @@ async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violati
         }));
     }
     life.settle_volumes();
+    for survivor in survivors {
+        survivor.await;
+    }
+    life.check_window_ends();
+    life.look_after_windows();
     life.verify().await;
     life.check_instants().await;
     life.audit().await;
@@ -477,6 +523,9 @@ async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violati
         life.look_at_drives().await;
     }
     let has_space = !life.run.world.is_scarce();
+    if !life.is_over() && closes {
+        life.end_windows().await;
+    }
     if !life.is_over() && closes && life.run.plan.tiny && has_space {
         life.empty_and_fill().await;
     }

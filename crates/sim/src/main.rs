@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use engine::canary::Canary;
+use initiator::canary::Canary as HostCanary;
 use sim::crew::{self, Job, Outcome};
 use sim::mode::{Era, Mode};
 use sim::mutate;
@@ -27,7 +28,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run fresh seeds of all workloads by turns for so long.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "reference"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "windows", "reference"])]
     minutes: Option<u64>,
     /// Leave out each step the engine relies on, one by one, until somebody misses it, for as many seeds of each
     /// workload as are given at most.
@@ -45,11 +46,11 @@ struct Options {
     /// Run on the reference pool instead of the engine.
     #[arg(long)]
     reference: bool,
-    /// Plant this bug, by its number among all there are, from 0: the engine's, then the target's.
+    /// Plant this bug, by its number among all there are, from 0: the engine's, then the target's, then the hosts'.
     #[arg(long, conflicts_with = "reference")]
     canary: Option<usize>,
     /// Run the workload with a bit of everything, which is what is run where nothing else is asked for.
-    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network"])]
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "windows"])]
     plain: bool,
     /// Run the workload that moves things about in a pool with hardly any space.
     #[arg(long)]
@@ -78,6 +79,9 @@ struct Options {
     /// Run the workload of hosts and targets over a network with faults.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "known", "reference"])]
     network: bool,
+    /// Run the workload in which hosts write by direct write windows, beside everything else.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "known", "reference"])]
+    windows: bool,
     /// Run it as seeds were run at some time, on one reactor if nothing else is said: the known ones that found something
     /// are.
     #[arg(long, requires = "seed", value_name = "WHEN", num_args = 0..=1, default_missing_value = "alone")]
@@ -104,6 +108,7 @@ impl Options {
             (self.crosses, Mode::Crosses),
             (self.snapshots, Mode::Snapshots),
             (self.network, Mode::Network),
+            (self.windows, Mode::Windows),
         ];
         asked.iter().find(|(is_asked, _)| *is_asked).map(|(_, mode)| *mode)
     }
@@ -113,10 +118,10 @@ impl Options {
             return Subject::Reference(Lie::None);
         }
         let Some(n) = self.canary else { return Subject::Array(None) };
-        match n.checked_sub(Canary::ALL.len()).and_then(|n| TargetCanary::ALL.get(n)) {
-            Some(&canary) => Subject::Target(canary),
-            None => Subject::Array(Canary::ALL.get(n).copied()),
-        }
+        let engine = Canary::ALL.iter().map(|canary| Subject::Array(Some(*canary)));
+        let target = TargetCanary::ALL.into_iter().map(Subject::Target);
+        let hosts = HostCanary::ALL.into_iter().map(Subject::Host);
+        engine.chain(target).chain(hosts).nth(n).unwrap_or(Subject::Array(None))
     }
 
     fn threads(&self) -> usize {

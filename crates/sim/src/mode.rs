@@ -26,6 +26,8 @@ pub enum Mode {
     Snapshots,
     /// Real hosts and targets over a network with faults.
     Network,
+    /// Hosts write by direct write windows, beside everything else.
+    Windows,
 }
 
 /// What seeds meant, and when: those that found something are run as they were then.
@@ -50,7 +52,7 @@ impl Era {
 }
 
 impl Mode {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Plain,
         Self::Moves,
         Self::LosesLog,
@@ -61,6 +63,7 @@ impl Mode {
         Self::Crosses,
         Self::Snapshots,
         Self::Network,
+        Self::Windows,
     ];
 
     pub fn plan(self, seed: u64) -> Plan {
@@ -106,6 +109,7 @@ impl Mode {
             Self::Crosses => Plan::crosses(seed),
             Self::Snapshots => Plan::snapshots(seed),
             Self::Network => Plan::network(seed),
+            Self::Windows => Plan::windows(seed),
         }
     }
 
@@ -122,6 +126,7 @@ impl Mode {
             Self::Crosses => " --crosses",
             Self::Snapshots => " --snapshots",
             Self::Network => " --network",
+            Self::Windows => " --windows",
         }
     }
 

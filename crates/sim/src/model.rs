@@ -200,6 +200,7 @@ impl Model {
                 let version = register.versions.iter_mut().find(|v| v.begun == copy.at);
                 let Some(version) = version else { continue };
                 let new = version.add(&origins);
+                self.note_return(copy.target, to, &new);
                 if !new.is_empty() {
                     open.entry((copy.target, to)).or_default().extend(new);
                 }
@@ -226,6 +227,7 @@ impl Model {
         for (block, origins) in (to..).zip(&had) {
             self.begin_version(target, block, at, origins.clone());
             self.register(target, block).copied = true;
+            self.note_return(target, block, origins);
         }
         // Only now: what goes round through other copies comes back to this one.
         self.spread(target, (to..).zip(had));
@@ -406,6 +408,13 @@ impl Model {
 
     fn registers(&mut self) -> impl Iterator<Item = &mut Register> {
         self.volumes.iter_mut().flat_map(|volume| volume.blocks.values_mut())
+    }
+
+    /// A write that was cut off is under way again: whoever does it goes on.
+    pub fn resume(&mut self, write: &Begun) {
+        for block in write.blocks() {
+            self.register(write.volume, block).resume(write.at);
+        }
     }
 
     /// Everything under way is cut off; what was given up has a fate from now on.

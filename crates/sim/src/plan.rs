@@ -1,6 +1,7 @@
 //! What a seed means: the shape of the pool, the workload, and how each life of the array ends.
 
 mod later;
+mod windows;
 
 use crate::rough::Rough;
 use crate::shape::{Faults, LogShape, Shape};
@@ -9,6 +10,7 @@ use std::ops::Range;
 use std::time::Duration;
 use stdx::Prng;
 use stdx::num::{usize32, usize64};
+pub use windows::Windows;
 
 /// How one life of the array, from opening to whatever ends it, ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +90,8 @@ pub struct Plan {
     pub scrubs: bool,
     /// Hosts reach it over a simulated network.
     pub network: bool,
+    /// Hosts have direct write windows.
+    pub windows: Option<Windows>,
     /// Reactors: the shards live on them by turns, beginning with this one, and hosts are on all of them.
     pub reactors: usize,
     pub first_reactor: usize,
@@ -158,6 +162,7 @@ impl Plan {
             snapshot_percent: 0,
             scrubs: false,
             network: false,
+            windows: None,
             reactors: 1,
             first_reactor: 0,
             shape: Shape::new(p, lives.len()),

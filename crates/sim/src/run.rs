@@ -36,6 +36,9 @@ pub fn carry_out(subject: Subject, plan: Plan, echo: bool) -> Report {
     }
     let world = World::new(subject, &plan);
     let run = Run::new(plan, world, echo);
+    if let Subject::Host(canary) = subject {
+        run.windows.plant(canary);
+    }
     let failure = lives(&run);
     let trace = run.trace.borrow();
     let counts = *run.counts.borrow();
@@ -51,6 +54,8 @@ fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
             lose_log(run, number);
             if one(run, &truth, seed, number, ending)? {
                 crash(run, number, ending);
+            } else {
+                run.end_hosts();
             }
             let run = Rc::clone(run);
             reactor::simulate(seed, async move { run.world.check().await }).map_err(Violation)

@@ -2,6 +2,7 @@
 
 use crate::array::{Array, Examined};
 use crate::reference::Reference;
+use engine::{GrantedWindow, WindowEnd};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -311,6 +312,70 @@ impl Store {
         match self {
             Self::Reference(_) => Ok(()),
             Self::Array(pool) => pool.move_log().await,
+        }
+    }
+
+    /// Has a volume get a direct write window, with rings of so many bytes; `None` where it cannot have one now. Gives the
+    /// volume's identity, too.
+    pub async fn grant_window(
+        &self,
+        name: &str,
+        ring_bytes: u64,
+        epoch: u64,
+        number: u32,
+    ) -> Result<Option<([u8; 16], GrantedWindow)>, Refusal> {
+        match self {
+            Self::Reference(_) => Ok(None),
+            Self::Array(pool) => pool.grant_window(name, ring_bytes, epoch, number).await,
+        }
+    }
+
+    pub async fn end_window(&self, volume: [u8; 16], number: u32) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Ok(()),
+            Self::Array(pool) => pool.window_ender(volume, number).await,
+        }
+    }
+
+    /// Ends a window whoever waits for it.
+    pub fn window_ender(
+        &self,
+        volume: [u8; 16],
+        number: u32,
+    ) -> impl Future<Output = Result<(), Refusal>> + use<> {
+        let pool = match self {
+            Self::Reference(_) => None,
+            Self::Array(pool) => Some(pool.window_ender(volume, number)),
+        };
+        async move {
+            match pool {
+                Some(end) => end.await,
+                None => Ok(()),
+            }
+        }
+    }
+
+    /// Ends windows of hosts that did what none may.
+    pub async fn end_bad_windows(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Ok(()),
+            Self::Array(pool) => pool.end_bad_windows().await,
+        }
+    }
+
+    /// What windows are told of since this was last asked.
+    pub fn window_ends(&self) -> Vec<WindowEnd> {
+        match self {
+            Self::Reference(_) => Vec::new(),
+            Self::Array(pool) => pool.window_ends(),
+        }
+    }
+
+    /// Blocks that are set aside for what hosts may store in windows.
+    pub fn set_aside_for_windows(&self) -> u64 {
+        match self {
+            Self::Reference(_) => 0,
+            Self::Array(pool) => pool.set_aside_for_windows(),
         }
     }
 

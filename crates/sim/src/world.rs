@@ -19,6 +19,8 @@ pub enum Subject {
     Array(Option<Canary>),
     /// The engine, and a target with a planted bug.
     Target(target::canary::Canary),
+    /// The engine, and hosts that write by windows with a planted bug.
+    Host(initiator::canary::Canary),
 }
 
 pub enum World {
@@ -36,7 +38,7 @@ impl World {
     pub fn new(subject: Subject, plan: &Plan) -> Self {
         target::canary::plant(match subject {
             Subject::Target(canary) => Some(canary),
-            Subject::Reference(_) | Subject::Array(_) => None,
+            Subject::Reference(_) | Subject::Array(_) | Subject::Host(_) => None,
         });
         match subject {
             Subject::Reference(lie) => {
@@ -44,10 +46,10 @@ impl World {
                 disk.lie.set(lie);
                 Self::Reference(Rc::new(disk))
             }
-            Subject::Array(_) | Subject::Target(_) => {
+            Subject::Array(_) | Subject::Target(_) | Subject::Host(_) => {
                 let canary = match subject {
                     Subject::Array(canary) => canary,
-                    Subject::Reference(_) | Subject::Target(_) => None,
+                    Subject::Reference(_) | Subject::Target(_) | Subject::Host(_) => None,
                 };
                 plant(canary, plan.small_maps);
                 Self::Array(Box::new(Media::new(plan, canary)))

@@ -13,6 +13,7 @@ use window::{Grant, Phase, Writer};
 
 use super::standing::Standing;
 use super::written::{NotDone, Written};
+use crate::canary::{self, Canary};
 use crate::limits::{WINDOW_END, WINDOW_END_MOST, WINDOW_LOOK, WINDOW_NEAR, WINDOW_SPIN};
 
 /// Bytes of data that are taken, summed and stored at once: what the nearest cache has room for.
@@ -39,14 +40,54 @@ impl Copy {
     }
 }
 
-/// What is waited for at the end.
-enum Verdict {
-    Taken(u64),
-    NotYet,
-    /// No state page can be read any more.
-    Silent,
+/// A write under way.
+#[derive(Debug)]
+pub struct Writing {
+    place: Place,
+    /// Of the volume.
+    offset: u64,
+    header: [u8; HEADER],
+    step: Step,
+    /// All copies took the header.
+    is_whole: bool,
 }
 
+impl Writing {
+    /// What comes next.
+    #[must_use]
+    pub const fn next(&self) -> Step {
+        self.step
+    }
+
+    /// Where its record goes.
+    #[must_use]
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Its record's header, once its data is stored.
+    #[must_use]
+    pub const fn header(&self) -> &[u8; HEADER] {
+        &self.header
+    }
+}
+
+/// What a writer does next: it may be killed before each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Stores padding and data in all copies.
+    Data,
+    /// Has them be seen before the header is.
+    Fence,
+    /// Stores the header in this copy; fences fully when there is none.
+    Header(usize),
+    /// Looks whether the window stands.
+    Look,
+    /// It does not: looks whether it has come to its end.
+    AwaitEnd,
+}
+
+/// A ring of a window, and how far its host has written it.
 #[derive(Debug)]
 pub struct Ring {
     writer: Writer,
@@ -65,6 +106,8 @@ pub struct Ring {
 }
 
 impl Ring {
+    /// A ring that nothing was stored in.
+    #[must_use]
     pub fn new(grant: &Grant, copies: Box<[Copy]>, bell: Bell) -> Self {
         let writer = Writer::new(grant.epoch, grant.ring_bytes);
         let quarter = grant.ring_bytes / 4;
@@ -72,6 +115,8 @@ impl Ring {
         Self { writer, copies, bell, credit: 0, quarter, rung: 0, ended: false, near }
     }
 
+    /// Whether nothing will be written to it any more.
+    #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.ended
     }
@@ -79,39 +124,114 @@ impl Ring {
     /// The steps of `docs/anof.md`, "A write".
     #[inline]
     pub fn write(&mut self, offset: u64, data: &[u8], standing: &Standing) -> Written {
+        let mut writing = match self.begin(offset, data) {
+            Ok(writing) => writing,
+            Err(why) => return Written::NotDone(why),
+        };
+        loop {
+            if let Some(written) = self.step(&mut writing, data, standing) {
+                return written;
+            }
+            if writing.step == Step::AwaitEnd {
+                return self.await_end(&writing, standing);
+            }
+        }
+    }
+
+    /// A write of this data, of which nothing is stored yet, where there is credit for it. It is for the caller to take
+    /// its steps, each in turn, before another one begins.
+    ///
+    /// # Errors
+    /// Why it is to go as a command.
+    #[inline]
+    pub fn begin(&mut self, offset: u64, data: &[u8]) -> Result<Writing, NotDone> {
         let Some(place) = self.place(data.len()) else {
             // Nothing more comes of a page that cannot be read.
             self.ended = self.copies.iter().any(|copy| copy.phase() != Some(Phase::Stands));
-            let why = if self.ended { NotDone::Ended } else { NotDone::Credit };
-            return Written::NotDone(why);
+            return Err(if self.ended { NotDone::Ended } else { NotDone::Credit });
         };
-        let Some(crc) = self.store(&place, data) else {
-            // Nothing points to it, and nothing will come after it.
-            self.ended = true;
-            return Written::NotDone(NotDone::Memory);
+        Ok(Writing { place, offset, header: [0; HEADER], step: Step::Data, is_whole: true })
+    }
+
+    /// Takes the next step of a write; tells what came of it once that is known. Whether it may be waited for longer
+    /// at the [end](Step::AwaitEnd) is for the caller to [see](Self::may_wait).
+    #[inline]
+    pub fn step(
+        &mut self,
+        writing: &mut Writing,
+        data: &[u8],
+        standing: &Standing,
+    ) -> Option<Written> {
+        writing.step = match writing.step {
+            Step::Data => {
+                let Some(crc) = self.store(&writing.place, data) else {
+                    // Nothing points to it, and nothing will come after it.
+                    self.ended = true;
+                    return Some(Written::NotDone(NotDone::Memory));
+                };
+                writing.header = self.header(writing, data.len(), crc);
+                Step::Fence
+            }
+            Step::Fence => {
+                // It is seen before the header is.
+                self.fence(Pmem::fence);
+                self.writer.advance(&writing.place);
+                Step::Header(0)
+            }
+            // All of them, whatever comes of one.
+            Step::Header(copy) if copy < self.copies.len() => {
+                let memory = &self.copies[copy].memory;
+                writing.is_whole &= memory.write(writing.place.at, &writing.header).is_ok();
+                Step::Header(copy + 1)
+            }
+            Step::Header(_) => {
+                if !canary::has(Canary::ReportsBeforeFence) {
+                    self.fence(Pmem::full_fence);
+                }
+                Step::Look
+            }
+            Step::Look => return self.look(writing, standing),
+            Step::AwaitEnd => return self.verdict(writing.place.end),
         };
-        let header = self.writer.record(&place, offset, low32(u64_of(data.len())), crc).encode();
-        self.writer.advance(&place);
-        let stored = self.copies.iter().map(|copy| copy.memory.write(place.at, &header).is_ok());
-        // All of them, whatever comes of one.
-        let is_whole = stored.fold(true, |all, one| all & one);
-        self.fence(Pmem::full_fence);
+        None
+    }
+
+    fn header(&self, writing: &Writing, length: usize, crc: u32) -> [u8; HEADER] {
+        let length = low32(u64_of(length));
+        self.writer.record(&writing.place, writing.offset, length, crc).encode()
+    }
+
+    /// The header that a write of this data will have.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn header_of(&self, writing: &Writing, data: &[u8]) -> [u8; HEADER] {
+        self.header(writing, data.len(), stdx::crc32c(data))
+    }
+
+    /// Whether the window stands behind a record that is there.
+    #[inline]
+    fn look(&mut self, writing: &mut Writing, standing: &Standing) -> Option<Written> {
         let stands = self.copies.iter().all(|copy| copy.phase() == Some(Phase::Stands));
-        if !is_whole {
+        if !writing.is_whole {
             self.ended = true;
-            return Written::Unknown;
+            return Some(Written::Unknown);
         }
-        if stands && standing.is_associated() {
+        let looks = !canary::has(Canary::ReportsWithoutLook);
+        if !looks || stands && standing.is_associated() {
             if standing.is_usable() {
                 self.ring_bell();
-                return Written::Done;
+                return Some(Written::Done);
             }
             // A command was lost meanwhile, which it may be overtaken by: as a command it waits for what becomes of that.
             self.ended = true;
-            return Written::Unknown;
+            return Some(Written::Unknown);
         }
         self.ended = true;
-        self.await_end(place.end, standing)
+        if canary::has(Canary::AwaitsNoEnd) {
+            return Some(Written::NotDone(NotDone::Ended));
+        }
+        writing.step = Step::AwaitEnd;
+        None
     }
 
     /// Where the next record goes.
@@ -154,7 +274,6 @@ impl Ring {
             }
             at += u64_of(piece.len());
         }
-        self.fence(Pmem::fence);
         Some(crc)
     }
 
@@ -176,20 +295,16 @@ impl Ring {
         self.rung = quarters;
     }
 
-    /// The window ends: waits until it is known whether the record that ends at this position was taken.
+    /// The window ends: waits until it is known whether the record was taken.
     #[cold]
-    fn await_end(&self, end: u64, standing: &Standing) -> Written {
+    fn await_end(&self, writing: &Writing, standing: &Standing) -> Written {
         let begun = now_exact();
         loop {
-            match self.verdict() {
-                Verdict::Taken(taken) if taken >= end => return Written::Done,
-                Verdict::Taken(_) => return Written::NotDone(NotDone::Ended),
-                Verdict::Silent => return Written::Unknown,
-                Verdict::NotYet => {}
+            if let Some(written) = self.verdict(writing.place.end) {
+                return written;
             }
             let waited = Duration::from_nanos(now_exact() - begun);
-            let in_vain = waited > WINDOW_END && !standing.is_associated();
-            if in_vain || waited > WINDOW_END_MOST {
+            if !Self::may_wait(waited, standing) {
                 return Written::Unknown;
             }
             if waited < WINDOW_SPIN {
@@ -201,15 +316,23 @@ impl Ring {
         }
     }
 
-    fn verdict(&self) -> Verdict {
+    /// Whether a write that waited so long for the window's end may go on with that; else its outcome is
+    /// [not known](Written::Unknown).
+    pub fn may_wait(waited: Duration, standing: &Standing) -> bool {
+        let in_vain = waited > WINDOW_END && !standing.is_associated();
+        !in_vain && waited <= WINDOW_END_MOST
+    }
+
+    /// Whether the record that ends at this position was taken, once that is known.
+    fn verdict(&self, end: u64) -> Option<Written> {
         // One that cannot be read says nothing; the target has the others say all of it.
         let mut readable = self.copies.iter().filter(|copy| copy.phase().is_some()).peekable();
         if readable.peek().is_none() {
-            return Verdict::Silent;
+            return Some(Written::Unknown);
         }
         // An opening that found one copy alone goes on there: each has to have come to its end.
         let ends = readable.map(Copy::last_taken).collect::<Option<Vec<_>>>();
-        let furthest = ends.and_then(|taken| taken.into_iter().max());
-        furthest.map_or(Verdict::NotYet, Verdict::Taken)
+        let taken = ends.and_then(|taken| taken.into_iter().max())?;
+        Some(if taken >= end { Written::Done } else { Written::NotDone(NotDone::Ended) })
     }
 }

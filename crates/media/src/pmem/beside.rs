@@ -148,13 +148,13 @@ impl SimulatedPmem {
         if all.contains_key(suffix) {
             return None;
         }
-        let made = Arc::new(Self::with_power(bytes, Arc::clone(&self.power)));
+        let made = self.region(bytes);
         all.insert(suffix.to_owned(), Arc::clone(&made));
         Some(made)
     }
 
     fn open_beside(&self, suffix: &str) -> Option<Arc<Self>> {
-        self.beside().get(suffix).cloned()
+        self.beside().get(suffix).filter(|_| !self.hides()).cloned()
     }
 
     fn fill_up_beside(&self, suffix: &str, bytes: u64) -> Option<()> {
@@ -170,6 +170,9 @@ impl SimulatedPmem {
     }
 
     fn remove_beside(&self, prefix: &str, keep: impl Fn(&str) -> bool) {
+        if self.hides() {
+            return;
+        }
         self.beside().retain(|suffix, _| !suffix.starts_with(prefix) || keep(suffix));
     }
 }

@@ -3,8 +3,10 @@
 
 use super::LINE;
 use crate::Power;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{ThreadId, current};
 use stdx::Prng;
@@ -13,19 +15,50 @@ use stdx::num::{u64_of, usize64};
 /// What a mapping loses where something of it cannot be reached.
 const PAGE: u64 = 4096;
 
+/// Whose stores a fence has be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Core {
+    Thread(ThreadId),
+    /// That of another process.
+    Other(u64),
+}
+
+thread_local!(static ELSEWHERE: Cell<Option<u64>> = const { Cell::new(None) });
+
+fn here() -> Core {
+    ELSEWHERE.get().map_or_else(|| Core::Thread(current().id()), Core::Other)
+}
+
+/// Does something as on a core of another process, which this thread plays: what is stored there is not made durable by
+/// fences of this thread.
+pub fn on_core_of<R>(process: u64, work: impl FnOnce() -> R) -> R {
+    let before = ELSEWHERE.replace(Some(process));
+    let done = work();
+    ELSEWHERE.set(before);
+    done
+}
+
+/// When the power goes: of a device, and what is beside it.
+#[derive(Debug, Default)]
+pub(super) struct Countdown {
+    /// Lines that can still be stored before; `None` while nobody pulls it.
+    cut_after: Option<u64>,
+    /// Fences until the one that does not come any more; `None` likewise.
+    cut_at_fence: Option<u64>,
+}
+
+/// The countdown of a device and all that is beside it.
+pub(super) type Shared = Arc<Mutex<Countdown>>;
+
 struct State {
     bytes: Vec<u8>,
     /// Lines stored to since the last fence: what was in them then, and which core stored there last. A fence is of
     /// its core.
-    unfenced: BTreeMap<usize, ([u8; LINE], ThreadId)>,
+    unfenced: BTreeMap<usize, ([u8; LINE], Core)>,
     /// Bytes that cannot be reached.
     bad: Vec<Range<u64>>,
     /// Pages of which somebody met such bytes: as a mapping's, they have nothing any more, and nothing more is stored.
     lost: BTreeSet<u64>,
-    /// Lines that can still be stored before the power goes; `None` while nobody pulls it.
-    cut_after: Option<u64>,
-    /// Fences until the one that does not come any more; `None` likewise.
-    cut_at_fence: Option<u64>,
 }
 
 /// Shared by the simulated machine's lives.
@@ -33,8 +66,13 @@ pub struct SimulatedPmem {
     state: Mutex<State>,
     len: u64,
     pub(super) power: Arc<Power>,
+    pub(super) countdown: Shared,
+    /// It was made beside another one.
+    is_region: bool,
     /// Regions that were made beside it, by suffix. They outlive the simulated machine, too.
     beside: Mutex<BTreeMap<String, Arc<Self>>>,
+    /// They are not there for whoever looks for them.
+    hides: AtomicBool,
 }
 
 impl std::fmt::Debug for SimulatedPmem {
@@ -65,10 +103,29 @@ impl SimulatedPmem {
             unfenced: BTreeMap::new(),
             bad: Vec::new(),
             lost: BTreeSet::new(),
-            cut_after: None,
-            cut_at_fence: None,
         };
-        Self { state: Mutex::new(state), len, power, beside: Mutex::default() }
+        Self {
+            state: Mutex::new(state),
+            len,
+            power,
+            countdown: Shared::default(),
+            is_region: false,
+            beside: Mutex::default(),
+            hides: AtomicBool::new(false),
+        }
+    }
+
+    /// A region of `len` bytes beside this one.
+    pub(super) fn region(&self, len: u64) -> Arc<Self> {
+        let made = Self::with_power(len, Arc::clone(&self.power));
+        let region = Self { countdown: Arc::clone(&self.countdown), is_region: true, ..made };
+        let region = Arc::new(region);
+        self.power.know(&region);
+        region
+    }
+
+    fn countdown(&self) -> MutexGuard<'_, Countdown> {
+        self.countdown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -97,7 +154,8 @@ impl SimulatedPmem {
             if !self.power.is_on() {
                 return true;
             }
-            if state.store(line, at, part) {
+            state.store(line, at, part);
+            if self.countdown().stores() {
                 self.power.cut();
             }
             at += part.len();
@@ -106,17 +164,31 @@ impl SimulatedPmem {
         true
     }
 
+    /// Of what this core stored here, and in all regions beside such memory if this is one.
     pub(super) fn fence(&self) {
-        let mut state = self.state();
         if !self.power.is_on() {
             return;
         }
-        state.cut_at_fence = state.cut_at_fence.map(|left| left.saturating_sub(1));
-        if state.cut_at_fence == Some(0) {
+        if self.countdown().fences() {
             self.power.cut();
+        } else if self.is_region {
+            self.power.regions().iter().for_each(|region| region.keep());
         } else {
-            let here = current().id();
-            state.unfenced.retain(|_, (_, core)| *core != here);
+            self.keep();
+        }
+    }
+
+    fn keep(&self) {
+        let here = here();
+        self.state().unfenced.retain(|_, (_, core)| *core != here);
+    }
+
+    /// What is seen in these bytes is durable, whoever stored it.
+    pub(super) fn flush(&self, offset: u64, len: usize) {
+        self.fence();
+        if self.power.is_on() {
+            let (from, to) = (usize64(offset) / LINE, (usize64(offset) + len).div_ceil(LINE));
+            self.state().unfenced.retain(|line, _| !(from..to).contains(line));
         }
     }
 
@@ -156,7 +228,7 @@ impl SimulatedPmem {
     /// Takes the power away after `lines` more lines have been stored: later stores and fences do
     /// nothing. Whoever was told of a fence before [`is_cut`](Self::is_cut) was told the truth.
     pub fn cut_after(&self, lines: u64) {
-        self.state().cut_after = Some(lines);
+        self.countdown().cut_after = Some(lines);
         if lines == 0 {
             self.power.cut();
         }
@@ -165,7 +237,7 @@ impl SimulatedPmem {
     /// Takes the power away in place of the `n`th fence from now: of what was stored since the one before, any lines
     /// are there.
     pub fn cut_at_fence(&self, n: u64) {
-        self.state().cut_at_fence = Some(n.max(1));
+        self.countdown().cut_at_fence = Some(n.max(1));
     }
 
     /// Whether the power is gone.
@@ -184,7 +256,7 @@ impl SimulatedPmem {
                 state.bytes[line * LINE..][..LINE].copy_from_slice(&before);
             }
         }
-        (state.cut_after, state.cut_at_fence) = (None, None);
+        *self.countdown() = Countdown::default();
         self.power.restore();
     }
 
@@ -198,6 +270,15 @@ impl SimulatedPmem {
     #[must_use]
     pub fn holds(&self, contents: &[u8]) -> bool {
         self.state().bytes == contents
+    }
+
+    /// What is beside it is not there for whoever looks for it, or is again. Whoever has it keeps it.
+    pub fn hide_beside(&self, hide: bool) {
+        self.hides.store(hide, Ordering::SeqCst);
+    }
+
+    pub(super) fn hides(&self) -> bool {
+        self.hides.load(Ordering::SeqCst)
     }
 
     /// Damages the byte at `offset`: bit rot.
@@ -220,16 +301,27 @@ impl State {
         self.lost.range(offset / PAGE..end.div_ceil(PAGE)).next().is_none()
     }
 
-    /// True when the power goes after this.
-    fn store(&mut self, line: usize, at: usize, part: &[u8]) -> bool {
+    fn store(&mut self, line: usize, at: usize, part: &[u8]) {
         let mut before = [0; LINE];
         before.copy_from_slice(&self.bytes[line * LINE..][..LINE]);
-        let here = current().id();
+        let here = here();
         self.unfenced.entry(line).or_insert((before, here)).1 = here;
         self.bytes[at..at + part.len()].copy_from_slice(part);
+    }
+}
+
+impl Countdown {
+    /// True when the power goes after this store of a line.
+    fn stores(&mut self) -> bool {
         self.cut_after.as_mut().is_some_and(|left| {
-            *left -= 1;
+            *left = left.saturating_sub(1);
             *left == 0
         })
+    }
+
+    /// True when it goes in place of this fence.
+    fn fences(&mut self) -> bool {
+        self.cut_at_fence = self.cut_at_fence.map(|left| left.saturating_sub(1));
+        self.cut_at_fence == Some(0)
     }
 }

@@ -34,6 +34,9 @@ pub struct Array {
     pub(super) examiner: Option<Box<exam::Examiner>>,
     /// A group had a quota in this life.
     pub(super) bounds_groups: Cell<bool>,
+    pub(super) shards: u16,
+    /// Bytes of each ring of a window.
+    pub(super) ring_bytes: u64,
 }
 
 /// The quota of a volume of so many bytes: most have none.

@@ -145,7 +145,7 @@ impl Life {
         (v, block): (&Target, u64),
     ) -> bool {
         let note = |stamp| self.run.model.borrow_mut().note_in_order(instant, number, stamp);
-        self.write_stamped(v, block, 1, None, note).await
+        self.write_stamped(v, (block, 1), None, Some(&note)).await
     }
 
     /// Looks whether all that was copied at one instant still says so.

@@ -1,13 +1,18 @@
 //! What hosts ask of the pool, told to the model before and after.
 
-use super::Life;
 use super::answer::Answer;
+use super::windows::Command;
+use super::{Life, PATIENCE};
 use crate::contents::{self, Found, Stamp, recognize_all};
 use crate::model::{Begun, Serial, Target, Violation};
 use crate::store::Refusal;
+use reactor::random;
 use std::ops::Range;
 use std::time::Duration;
 use stdx::num::{u64_of, usize64};
+
+/// Of so many writes by windows, one is written over by a command at once.
+const OVERWRITES: u64 = 16;
 
 /// What was found, in few words.
 struct Summary<'a>(&'a [Found]);
@@ -26,20 +31,19 @@ impl std::fmt::Display for Summary<'_> {
 
 impl Life {
     pub async fn write(&self, v: &Target, first: u64, count: u64, patience: Option<Duration>) {
-        self.write_stamped(v, first, count, patience, |_| {}).await;
+        self.write_stamped(v, (first, count), patience, None).await;
     }
 
-    /// Calls `note` with what names the write, before it begins. Tells whether it was done.
+    /// Calls `in_order`, for one that follows others, with what names the write, before it begins. Tells whether it was done.
     pub(super) async fn write_stamped(
         &self,
         v: &Target,
-        first: u64,
-        count: u64,
+        (first, count): (u64, u64),
         patience: Option<Duration>,
-        note: impl FnOnce(Stamp),
+        in_order: Option<&dyn Fn(Stamp)>,
     ) -> bool {
         let stamp = self.run.model.borrow_mut().stamp();
-        note(stamp);
+        in_order.inspect(|note| note(stamp));
         let mut data = vec![0; usize64(count) * v.unit];
         for (block, out) in (first..).zip(data.chunks_exact_mut(v.unit)) {
             contents::fill(out, stamp, v.serial, block);
@@ -47,10 +51,54 @@ impl Life {
         let begun = self.begin_write(v, first, count, stamp);
         let what = format!("{stamp}: {count} at {first} of {}", v.name);
         self.note(format_args!("{what}"));
+        let mut command = (data, begun);
+        let mut again = false;
+        let is_patient = patience.is_none();
+        if is_patient && let Some(held) = self.window_for(v, in_order.is_some()).await {
+            command = match self.write_directly(&held, (v, first, &what), command).await {
+                Err(command) => {
+                    again = in_order.is_none() && !held.is_usable();
+                    command
+                }
+                Ok(done) => {
+                    self.count(|c| c.writes += 1);
+                    if done && in_order.is_none() && random().is_multiple_of(OVERWRITES) {
+                        self.write_over(v, first, count).await;
+                    }
+                    return done;
+                }
+            };
+        }
+        let done = self.write_as_command((v, count, &what), command, patience).await;
+        if done && again {
+            self.write_over(v, first, count).await;
+        }
+        done
+    }
+
+    /// Writes by a command over what may be in the ring of a window: that must not come to light over this.
+    async fn write_over(&self, v: &Target, first: u64, count: u64) {
+        // It may have another name, or size, since.
+        let present = self.run.model.borrow().present();
+        let v = present.into_iter().find(|other| other.serial == v.serial);
+        if let Some(v) = v.filter(|v| first + count <= v.size) {
+            Box::pin(self.write_stamped(&v, (first, count), Some(PATIENCE), None)).await;
+            self.strike_soon();
+        }
+    }
+
+    /// Writes by a command what was begun. Tells whether it was done.
+    pub(super) async fn write_as_command(
+        &self,
+        (v, count, what): (&Target, u64, &str),
+        (data, begun): Command,
+        patience: Option<Duration>,
+    ) -> bool {
+        let first = begun.blocks().start;
         let write = self.store.write(&v.name, first, data, patience.is_none());
-        let answer = self.settled_within(&what, write, patience).await;
+        let answer = self.settled_within(what, write, patience).await;
         if matches!(answer, Answer::Refused(Refusal::Full)) {
-            self.check_full(&what, count).await;
+            self.check_full(what, count).await;
         }
         if matches!(answer, Answer::Refused(Refusal::Quota)) && self.store.lacks_quota(&v.name) {
             self.violate(Violation(format!("{what}: refused for a quota that {} has not", v.name)));
@@ -61,7 +109,7 @@ impl Life {
             false => answer,
         };
         let done = matches!(answer, Answer::Done(()));
-        self.end_write(&what, &begun, answer);
+        self.end_write(what, &begun, answer);
         self.count(|c| c.writes += 1);
         done
     }
@@ -75,6 +123,8 @@ impl Life {
         }
         let (_, most) = self.run.model.borrow().population();
         let others = u64::from(self.run.plan.hosts) * self.run.plan.longest;
+        // Space is set aside for what hosts may store in windows.
+        let others = others + self.store.set_aside_for_windows();
         let capacity = self.store.capacity().await;
         if most + count + others < capacity / 10 * 9 {
             self.note(format_args!("{}", self.store.describe().await));

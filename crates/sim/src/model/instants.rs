@@ -4,6 +4,7 @@
 //! one before was answered. Where a copy of one volume has the n-th of them, the copy of another one has what that volume
 //! had by the one before, or something later.
 
+use super::register::Origin;
 use super::volumes::Presence;
 use super::{Model, Serial, Violation, index};
 use crate::contents::Stamp;
@@ -27,6 +28,8 @@ pub struct Instant {
     pub copies: Vec<Copied>,
     /// The writes in their order, each with the number of its volume.
     writes: Vec<(usize, Stamp)>,
+    /// Something of that was copied elsewhere, and back: what is older may be there later.
+    muddled: bool,
 }
 
 impl Instant {
@@ -36,6 +39,9 @@ impl Instant {
     /// # Errors
     /// Why they are not.
     pub fn check(&self, found: &[Option<Stamp>]) -> Result<(), Violation> {
+        if self.muddled {
+            return Ok(());
+        }
         let nth = |(number, found): (usize, &Option<Stamp>)| {
             let is_it =
                 |(volume, stamp): &(usize, Stamp)| *volume == number && Some(*stamp) == *found;
@@ -71,7 +77,7 @@ impl Model {
     /// Copies of volumes are being made, while somebody writes to these one after another. Gives its number.
     pub fn begin_instant(&mut self, copies: Vec<Copied>) -> u64 {
         let number = self.tick();
-        self.instants.push(Instant { number, copies, writes: Vec::new() });
+        self.instants.push(Instant { number, copies, writes: Vec::new(), muddled: false });
         let beyond = self.instants.len().saturating_sub(INSTANTS);
         self.instants.drain(..beyond);
         number
@@ -81,6 +87,22 @@ impl Model {
     pub fn note_in_order(&mut self, instant: u64, volume: usize, stamp: Stamp) {
         let of = self.instants.iter_mut().filter(|of| of.number == instant);
         of.for_each(|of| of.writes.push((volume, stamp)));
+    }
+
+    /// A block gets contents by a copy, or may: its own of some time ago, perhaps.
+    pub(super) fn note_return(&mut self, volume: Serial, block: u64, origins: &[Origin]) {
+        let is_own = |origin: &&Origin| origin.volume == volume && origin.block == block;
+        if !origins.iter().any(|origin| is_own(&origin)) {
+            return;
+        }
+        let is_of = |of: &Copied| of.of == volume && of.block == block;
+        let of = self.instants.iter_mut().filter(|instant| instant.copies.iter().any(is_of));
+        for instant in of {
+            let has = |origin: &&Origin| {
+                is_own(origin) && instant.writes.iter().any(|(_, stamp)| *stamp == origin.stamp)
+            };
+            instant.muddled |= origins.iter().any(|origin| has(&origin));
+        }
     }
 
     /// Copies of these are made, each at the same place: they are of the same instant.

@@ -183,6 +183,12 @@ impl Register {
         given_up.for_each(|v| (v.ended, v.kind) = (Some(now), Kind::Written));
     }
 
+    /// A write that was cut off is under way again.
+    pub fn resume(&mut self, begun: Moment) {
+        let versions = self.versions.iter_mut().filter(|v| v.begun == begun);
+        versions.for_each(|v| v.ended = None);
+    }
+
     /// What it holds may be lost.
     pub fn rot(&mut self) {
         for version in self.versions.iter_mut().chain(self.older.iter_mut().flatten()) {

@@ -138,6 +138,7 @@ fn every_canary_is_found() {
             &OPERATOR_CANARIES[..],
             &RETURNS_CANARIES[..],
             &CROSSES_CANARIES[..],
+            &WINDOWS_CANARIES[..],
         ];
         let is_found_at_once = FOUND_AT_ONCE.iter().any(|(those, ..)| *those == canary);
         if is_found_at_once
@@ -506,6 +507,64 @@ fn the_canaries_of_the_target_are_found() {
 fn hosts_over_the_network_replay_bit_for_bit() {
     for seed in 0..4 {
         let run = || carry_out(ENGINE, Mode::Network.plan(seed), false);
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
+/// Seeds in which hosts write by direct write windows.
+const WINDOWS_SEEDS: u64 = 24;
+
+#[test]
+fn what_hosts_wrote_by_windows_is_there() {
+    keep(Mode::Windows, 0..WINDOWS_SEEDS);
+}
+
+/// Bugs of the target's end of windows.
+const WINDOWS_CANARIES: [Canary; 11] = [
+    Canary::ReadsPastWindow,
+    Canary::WritesPastWindow,
+    Canary::ClearsPastWindow,
+    Canary::CopiesPastWindow,
+    Canary::SnapshotsPastWindow,
+    Canary::DrainsBeforeEnd,
+    Canary::TakesEnded,
+    Canary::CreditsEarly,
+    Canary::TakenUnfenced,
+    Canary::ReleasesWindowEarly,
+    Canary::ForgetsWindow,
+];
+
+#[test]
+fn the_canaries_of_windows_are_found() {
+    let hosts = initiator::canary::Canary::ALL.into_iter().map(Subject::Host);
+    let targets = WINDOWS_CANARIES.into_iter().map(|canary| Subject::Array(Some(canary)));
+    for subject in targets.chain(hosts) {
+        let fails = |seed| carry_out(subject, Mode::Windows.plan(seed), false).failure.is_some();
+        assert!((0..CANARY_SEEDS).any(fails), "{subject:?}");
+    }
+}
+
+/// Whoever never meets what windows are about tests nothing of it.
+#[test]
+fn windows_end_fill_outlive_targets_and_are_abused_in_some_seeds() {
+    let mut all = crate::life::Counts::default();
+    for seed in 0..WINDOWS_SEEDS {
+        let counts = carry_out(ENGINE, Mode::Windows.plan(seed), false).counts;
+        all.windows += counts.windows;
+        all.direct += counts.direct;
+        all.direct_ends += counts.direct_ends;
+        all.survived += counts.survived;
+        all.died += counts.died;
+        all.strayed += counts.strayed;
+    }
+    let least = [all.windows, all.direct, all.direct_ends, all.survived, all.died, all.strayed];
+    assert!(least.iter().all(|count| *count > 0), "{all:?}");
+}
+
+#[test]
+fn windows_replay_bit_for_bit() {
+    for seed in 0..4 {
+        let run = || carry_out(ENGINE, Mode::Windows.plan(seed), false);
         assert_eq!(run(), run(), "seed {seed}");
     }
 }

@@ -15,6 +15,7 @@ use stdx::num::{low32, u32_of, u64_of, usize32, usize64};
 use super::Front;
 use super::plan::{Piece, Place, Plan, lost};
 use crate::address::{BLOCK, Key, Location, SharedBlockId};
+use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::limits::PLANS_KEPT;
 use crate::log::Found;
@@ -39,7 +40,7 @@ impl Front {
         let is_newest = volume.sees.is_none();
         let fits = is_newest && is_whole(offset, len) && volume.check(offset, u64_of(len)).is_ok();
         let first = Key::new(volume.view, offset / BLOCK_BYTES);
-        let fits = fits && self.is_caught_up(volume);
+        let fits = fits && (canary::has(Canary::ReadsPastWindow) || self.is_caught_up(volume));
         fits.then(|| self.resolve(first, volume.ancestors(), u32_of(len / BLOCK)))
     }
 
@@ -389,7 +390,9 @@ impl Front {
     /// As [`Volume::read`](crate::Volume::read).
     pub async fn read_bytes(&self, volume: &State, offset: u64, out: &mut [u8]) -> Result<()> {
         volume.check(offset, u64_of(out.len()))?;
-        self.catch_up(volume).await?;
+        if !canary::has(Canary::ReadsPastWindow) {
+            self.catch_up(volume).await?;
+        }
         if is_whole(offset, out.len()) {
             return self.read_blocks(volume, offset / BLOCK_BYTES, out).await;
         }

@@ -121,11 +121,11 @@ impl Detached {
 /// A connection of this reactor whose host has not been listened to yet.
 pub enum Accepted {
     Tcp(TcpStream),
-    Rdma(Box<rdma::listener::Link>),
+    Rdma(Box<rdma::link::Link>),
 }
 
 impl Accepted {
-    fn rdma(link: rdma::listener::Link) -> Self {
+    fn rdma(link: rdma::link::Link) -> Self {
         Self::Rdma(Box::new(link))
     }
 

@@ -4,6 +4,8 @@
 //! where it belongs: the pool gives memory back to the kernel, and what a card may touch must stay where it is.
 
 pub mod controller;
+mod layout;
+pub mod link;
 pub mod listener;
 mod site;
 mod staging;

@@ -247,6 +247,22 @@ pub const PORT_SPACE_TCP: c_uint = 0x0106;
 pub const OPTION_ID: c_int = 0;
 pub const OPTION_ID_REUSEADDR: c_int = 1;
 
+/// The library that a function is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Verbs,
+    Cm,
+}
+
+impl Which {
+    pub const fn file(self) -> &'static core::ffi::CStr {
+        match self {
+            Self::Verbs => c"libibverbs.so.1",
+            Self::Cm => c"librdmacm.so.1",
+        }
+    }
+}
+
 /// Declares the functions that are looked up, each with the library it is in.
 macro_rules! functions {
     ($($library:ident: $name:ident($($argument:ty),*) $(-> $result:ty)?;)+) => {
@@ -261,9 +277,9 @@ macro_rules! functions {
             /// # Safety
             /// What is found must be the function of that name, of rdma-core.
             pub unsafe fn find<E>(
-                mut find: impl FnMut(super::library::Which, &core::ffi::CStr) -> Result<*mut c_void, E>,
+                mut find: impl FnMut(Which, &core::ffi::CStr) -> Result<*mut c_void, E>,
             ) -> Result<Self, E> {
-                use super::library::Which::{Cm, Verbs};
+                use Which::{Cm, Verbs};
                 Ok(Self {
                     $($name: {
                         // SAFETY: the name ends with the only NUL there is.

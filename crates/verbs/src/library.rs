@@ -5,23 +5,7 @@ use core::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::sync::OnceLock;
 
-use crate::ffi::Functions;
-
-/// The library that a function is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    Verbs,
-    Cm,
-}
-
-impl Which {
-    const fn file(self) -> &'static CStr {
-        match self {
-            Self::Verbs => c"libibverbs.so.1",
-            Self::Cm => c"librdmacm.so.1",
-        }
-    }
-}
+use crate::ffi::{Functions, Which};
 
 static FUNCTIONS: OnceLock<Result<Functions, String>> = OnceLock::new();
 

@@ -56,10 +56,9 @@ other() {
     nvme connect --transport rdma --traddr "$ADDRESS" --trsvcid "$PORT" --nqn "$NQN" --nr-io-queues 1 \
         --hostnqn "$OTHER" --hostid 6d1a1c0e-6a37-4c4e-8a0b-3a1e3e6e0002
 }
+two() { [ "$(controllers | wc -l)" = 2 ]; }
 other
 wait_for 30 two
-two() { [ "$(controllers | wc -l)" = 2 ]; }
-array status -o json >/dev/null
 disconnect
 array subsystem set "$NQN" --allow-any-host false --yes >/dev/null
 refused . other
@@ -106,7 +105,7 @@ connect --nr-io-queues 1
 verify_load --size=2m --io_size=2m
 disconnect
 # No queue is left behind.
-wait_for 30 no_queues
 no_queues() { ! rdma resource show qp | grep -q 'pid .*flashloom'; }
+wait_for 30 no_queues
 pkill -TERM -x flashloom
 wait_for 60 not_serving

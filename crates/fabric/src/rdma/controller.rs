@@ -4,7 +4,6 @@
 //! ([`drive`](drive::drive)), and takes the connection down in the end; and one that sends what had to wait for memory.
 
 mod drive;
-mod layout;
 mod out;
 mod receive;
 mod send;
@@ -23,11 +22,11 @@ use reactor::event::Descriptor;
 use reactor::turns::{Party, Seat};
 use verbs::Endpoint;
 
-pub use self::layout::Layout;
 use self::out::Out;
 pub use self::transfer::Transfer;
 use self::transfer::Transfers;
-use super::listener::Link;
+use super::layout::Layout;
+use super::link::Link;
 use super::site::Site;
 use super::staging::Place;
 use crate::inbox::Inbox;

@@ -2,15 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 use nvme::rdma::{AcceptData, Most, RejectData, RejectStatus, Request};
-use reactor::budget::Grant;
 use reactor::event::Descriptor;
 use verbs::Endpoint;
 use zerocopy::IntoBytes;
 
-use super::controller::Layout;
+use super::layout::Layout;
+use super::link::Link;
 use super::site::{self, Site};
 use crate::limits::{QUEUE_DEPTH, RDMA_ADMIN_DEPTH};
 
@@ -125,28 +124,5 @@ impl Asked {
             Ok(endpoint)
         });
         Ok(Link { endpoint: endpoint.await?, site, layout, receives })
-    }
-}
-
-/// A connection of this reactor: the host has been told so.
-pub struct Link {
-    pub(super) endpoint: Endpoint,
-    pub(super) site: Rc<Site>,
-    pub(super) layout: Layout,
-    /// Memory to receive into, as long as there is.
-    pub(super) receives: Grant,
-}
-
-impl Link {
-    /// This end's address.
-    #[must_use]
-    pub const fn local(&self) -> SocketAddr {
-        self.endpoint.local()
-    }
-
-    /// The host's address.
-    #[must_use]
-    pub const fn peer(&self) -> SocketAddr {
-        self.endpoint.peer()
     }
 }

@@ -12,12 +12,12 @@ use reactor::turns::{Seat, Turn};
 use stdx::num::usize32;
 use zerocopy::FromBytes;
 
-use super::layout::CAPSULE_BYTES;
 use super::transfer::Transfer;
 use super::{Connection, Named, Work};
 use crate::capsule::{Capsule, CapsulePlace, Flow};
 use crate::error::Closed;
 use crate::limits::{CALL_BYTES, COMMAND_BYTES, RECEIVE_BYTES, UNSENT_BYTES, UNSENT_FLOOR_BYTES};
+use crate::rdma::layout::CAPSULE_BYTES;
 
 /// An SGL identifier that no descriptor of this transport has.
 const UNKNOWN: u8 = 0xff;

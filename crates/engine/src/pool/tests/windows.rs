@@ -1,6 +1,7 @@
 //! Direct write windows: what a host stores by itself is seen by everybody, and there after everything.
 
 use std::cell::{Cell, RefCell};
+use std::task::Poll;
 
 use media::SimulatedPmem;
 use stdx::num::{low32, u64_of};
@@ -539,6 +540,35 @@ fn a_state_page_that_makes_no_sense_is_a_window_that_is_not_there() {
     reactor::simulate(3, async move {
         let pool = reopened(&drives, &log).await;
         assert_eq!(read(&pool.volume("db").unwrap(), 0).await, block(0, 1));
+        pool.close().await.unwrap();
+    });
+}
+
+/// A record was in the log, and not durable yet, as one of two memories had just failed, when its host changed its header: it
+/// was never taken then, nor did the window ever end.
+#[test]
+fn a_record_that_its_host_changes_once_it_is_in_the_log_is_taken() {
+    reactor::simulate(8, async move {
+        let (drives, (media, log)) = (drives(6, 128 * MIB), memory(2));
+        let (pool, v) = created(&drives, &log, 1).await;
+        let host = grant(&pool, 40).await;
+        assert_eq!(host.write(0, &block(0, 1)), Wrote::Complete);
+        media[1].poison(0..16 * MIB);
+        let mut there = vec![0; BLOCK];
+        let mut reading = Box::pin(v.read(0, &mut there));
+        let is_read = std::future::poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx).is_ready()));
+        assert!(!is_read.await, "it waits until what it reads is durable");
+        for copy in &host.granted.rings[0].copies {
+            copy.ring.write(8, &[9]).unwrap();
+        }
+        reading.as_mut().await.unwrap();
+        drop(reading);
+        assert_eq!(there, block(0, 1));
+        let end =
+            reactor::timeout(std::time::Duration::from_secs(60), pool.end_window([1; 16], None));
+        end.await.expect("the window ends").unwrap();
+        assert_eq!(read(&v, 0).await, block(0, 1));
+        assert_eq!(Host::word(&host.granted.rings[0].copies[0], TAKEN_AT), 4160);
         pool.close().await.unwrap();
     });
 }

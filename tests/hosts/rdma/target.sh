@@ -78,7 +78,7 @@ for round in 1 2; do
 done
 
 # The program is killed under a load, which goes on where it was with the next: the pool's log is on persistent memory.
-array pool create fast --drive "$DAX/drive" --log "pmem:$DAX/log" --log-size 16MiB >/dev/null
+array pool create fast --drive "$DAX/drive,size=160MiB" --log "pmem:$DAX/log" --log-size 16MiB >/dev/null
 array volume create fast/v --size 64MiB >/dev/null
 NQN=nqn.2026-11.io.flashloom:fast
 array volume map fast/v --subnqn "$NQN" --nsid 1 --allow-any-host >/dev/null

@@ -86,7 +86,8 @@ impl FromStr for Address {
         }
         let wrong = match text.rsplit_once(':') {
             Some((host, port)) if host.parse::<Ipv4Addr>().is_ok() => {
-                format!("\"{port}\" is not a port")
+                let kind = if transport == Transport::Tcp { "TCP port" } else { "port" };
+                format!("\"{port}\" is not a {kind}")
             }
             _ => format!("\"{text}\" is not an address to listen on"),
         };

@@ -58,7 +58,7 @@ fn addresses_take_the_nvme_port_when_none_is_given() {
     assert_eq!("[::1]:8009".parse::<Address>().unwrap().to_string(), "[::1]:8009");
     assert_eq!("::1".parse::<Address>().unwrap().to_string(), "[::1]:4420");
     let refused = "10.0.0.1:70000".parse::<Address>().unwrap_err();
-    assert_eq!(refused.wrong, "\"70000\" is not a port");
+    assert_eq!(refused.wrong, "\"70000\" is not a TCP port");
     let rdma: Address = "rdma://10.0.0.1".parse().unwrap();
     assert_eq!(
         (rdma.to_string(), rdma.transport()),

@@ -70,12 +70,8 @@ pub enum Canary {
     SnapshotsPastWindow,
     /// What is in a window is taken before its host is told that it ends.
     DrainsBeforeEnd,
-    /// An opening takes what is in a window that had come to its end.
-    TakesEnded,
     /// A host is given credit for what is not taken yet.
     CreditsEarly,
-    /// How far a window was taken is not fenced.
-    TakenUnfenced,
     /// The files of a window go before the catalog has forgotten it.
     ReleasesWindowEarly,
     /// An opening forgets a window that it does not find.
@@ -264,7 +260,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 34] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -296,9 +292,7 @@ impl Canary {
         Self::CopiesPastWindow,
         Self::SnapshotsPastWindow,
         Self::DrainsBeforeEnd,
-        Self::TakesEnded,
         Self::CreditsEarly,
-        Self::TakenUnfenced,
         Self::ReleasesWindowEarly,
         Self::ForgetsWindow,
     ];

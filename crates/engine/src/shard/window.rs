@@ -235,13 +235,7 @@ impl Ring {
         self.copies.iter().find_map(|copy| copy.ring.read(at, &mut header).ok()).map(|()| header)
     }
 
-    /// What is next: what the log has of it already, or what is there.
-    #[must_use]
-    pub fn next(&self) -> Look {
-        self.stored.get().map_or_else(|| self.look(), |stored| stored.record)
-    }
-
-    /// What is at the next position. A header that one copy lacks may be whole in another.
+    /// What is next. A header that one copy lacks may be whole in another.
     #[must_use]
     pub fn look(&self) -> Look {
         let (reader, credit) = (self.reader.get(), self.credit.get());

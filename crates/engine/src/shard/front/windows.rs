@@ -245,7 +245,7 @@ impl Front {
             taken += 1;
         }
         while ring.position() < until {
-            let look = ring.next();
+            let look = ring.look();
             match look {
                 Look::Nothing => break,
                 Look::Bad(bad) => {

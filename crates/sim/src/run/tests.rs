@@ -530,7 +530,7 @@ fn what_hosts_wrote_by_windows_is_there() {
 
 /// Seeds that find some of the bugs that are planted for it at once: it does not take many others where what they mean has
 /// changed.
-const WINDOWS_FIND: [u64; 5] = [0, 4, 11, 25, 12];
+const WINDOWS_FIND: [u64; 9] = [0, 1, 4, 9, 13, 14, 22, 25, 49];
 
 /// Bugs of the target's end of windows.
 const WINDOWS_CANARIES: [Canary; 9] = [

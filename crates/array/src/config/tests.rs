@@ -95,7 +95,8 @@ fn a_bad_value_is_shown_with_its_place_and_what_would_be_right() {
         "f.toml:2:11: \"99999\" is not a TCP port\n \
          2 | address = \"10.0.0.1:99999\"\n   \
            |           ^^^^^^^^^^^^^^^^\n   \
-           = write an IP address and port, such as 127.0.0.1:4420, 0.0.0.0:4420 or [::]:4420"
+           = write an IP address and port, such as 127.0.0.1:4420, 0.0.0.0:4420 or [::]:4420; for \
+           RDMA with rdma:// before it, such as rdma://10.0.0.1:4420"
     );
 }
 

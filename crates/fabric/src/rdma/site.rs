@@ -34,10 +34,15 @@ impl Site {
     /// # Errors
     /// No memory may be locked, in words for an administrator; the device is gone.
     pub async fn of(device: Device, local: IpAddr) -> io::Result<Rc<Self>> {
-        if let Some(site) = SITES.with(|sites| sites.borrow().get(&device)?.upgrade()) {
+        let known = || SITES.with(|sites| sites.borrow().get(&device)?.upgrade());
+        if let Some(site) = known() {
             return Ok(site);
         }
         let (domain, memory) = reactor::blocking(move || open(local)).await?;
+        // Another connection may have made it meanwhile: one device has one.
+        if let Some(site) = known() {
+            return Ok(site);
+        }
         let site = Rc::new(Self { domain, memory, staging: Staging::new(STAGING_BYTES) });
         SITES.with(|sites| {
             let mut sites = sites.borrow_mut();

@@ -52,6 +52,8 @@ pub struct Writing {
     is_whole: bool,
 }
 
+/// What the simulator looks at between two steps.
+#[cfg(feature = "testing")]
 impl Writing {
     /// What comes next.
     #[must_use]

@@ -103,7 +103,7 @@ void fl_options_free(fl_options *options);
  * Sets an option by its name, which is mostly nvme-cli's; '_' is as good as '-'. Times are in seconds unless they end in
  * "ms", "s" or "m"; switches take "on" and "off".
  *
- *   traddr            IP address or host name
+ *   traddr            IP address or host name; for NVMe/RDMA with rdma:// before it
  *   trsvcid           TCP port
  *   subnqn            NQN of the subsystem
  *   hostnqn           NQN to connect as

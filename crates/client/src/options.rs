@@ -54,12 +54,12 @@ impl Options {
     ///
     /// | name | value |
     /// |---|---|
-    /// | `traddr` | IP address or host name |
-    /// | `trsvcid` | TCP port |
+    /// | `traddr` | IP address or host name, of NVMe/RDMA with `rdma://` before it; a port in it is `trsvcid` |
+    /// | `trsvcid` | port |
     /// | `subnqn` | NQN of the subsystem |
     /// | `hostnqn` | NQN to connect as |
     /// | `hostid` | Host Identifier to connect with, a UUID; after `hostnqn`, which brings one of its own |
-    /// | `path` | one more address of the subsystem, `ADDR` or `ADDR:PORT`: another path. Each adds one |
+    /// | `path` | one more address of the subsystem, `ADDR` or `ADDR:PORT`, of NVMe/RDMA with `rdma://` before it: another path. Each adds one |
     /// | `path-policy` | how commands are spread over paths: `numa` (the first one), `round-robin` or `queue-depth` |
     /// | `nr-io-queues` | I/O queues, for reads only when there are write queues |
     /// | `nr-write-queues` | I/O queues beside them for what is no read |
@@ -87,7 +87,10 @@ impl Options {
         let connect = &mut self.remote.options;
         let canonical = name.replace('_', "-");
         match canonical.as_str() {
-            "traddr" => value.clone_into(&mut self.remote.traddr),
+            "traddr" => {
+                let address = value.parse().map_err(|why: String| wrong(&why))?;
+                self.remote.go_to(&address);
+            }
             "subnqn" => value.clone_into(&mut self.remote.subnqn),
             "hostnqn" => self.remote.host = HostIdentity::named(value),
             "hostid" => {

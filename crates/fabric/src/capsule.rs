@@ -74,13 +74,47 @@ impl Memory for () {
     fn release(&self, _: &Piece) {}
 }
 
+/// Data of a command that lies in memory which a network card wrote.
+#[derive(Clone, Copy)]
+pub struct Placed<'a> {
+    pub(crate) memory: &'a verbs::Memory,
+    pub(crate) place: verbs::Place,
+}
+
+impl Placed<'_> {
+    /// Its length, bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.place.length
+    }
+
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies as much of it as `into` has room for.
+    pub fn copy_to(&self, into: &mut [u8]) {
+        let length = self.len().min(into.len());
+        self.memory.copy_out(self.place.offset, &mut into[..length]);
+    }
+}
+
+impl core::fmt::Debug for Placed<'_> {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.place.fmt(out)
+    }
+}
+
 /// Something a controller did.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Event<'a> {
     /// A command's completion; its identifier is free again.
     Response { cqe: &'a Cqe },
     /// The next piece of a command's data; it goes to `offset` of its buffer.
     Data { cid: u16, offset: u32, bytes: &'a [u8] },
+    /// All of a command's data, from its beginning.
+    Placed { cid: u16, data: Placed<'a> },
     /// A run of pieces ended. `success`: the command is complete without a response, its identifier free again.
     /// `complete`: all the data it asked for has come; a `success` without it is a short answer. `digest_ok`: none of
     /// this command's data came damaged so far; otherwise the command failed, whatever its status.

@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::io;
 
+use nvme::rdma::RejectStatus;
+
 use crate::TransportAddress;
 
 /// Why a connection ended, to its controller.
@@ -50,6 +52,14 @@ pub enum Error {
         /// How long it had.
         after: Duration,
     },
+    /// The controller said that it does not take the connection, before there was one.
+    #[error("{address} refused the connection: {}", said(*.status))]
+    Rejected {
+        /// Where to.
+        address: TransportAddress,
+        /// Why, as it stands on the wire; `None` when it does not say.
+        status: Option<u16>,
+    },
     /// The peer closed the connection.
     #[error("the controller closed the connection")]
     Closed,
@@ -62,4 +72,28 @@ pub enum Error {
     /// The peer says that we broke the transport's protocol.
     #[error("the controller ended the connection: {0}")]
     Terminated(String),
+}
+
+/// The words for a status of NVMe/RDMA's refusals.
+fn said(status: Option<u16>) -> String {
+    match status.map(|raw| (raw, RejectStatus::from_raw(raw))) {
+        None => "it does not say why".to_owned(),
+        Some((raw, Some(status))) => format!("{status} (status {raw})"),
+        Some((raw, None)) => format!("status {raw}, which is reserved"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_with_its_status() {
+        let address = TransportAddress::Rdma("192.0.2.7:4420".parse().unwrap());
+        let told = |status| Error::Rejected { address, status }.to_string();
+        let begin = "rdma://192.0.2.7:4420 refused the connection: ";
+        assert_eq!(told(Some(6)), format!("{begin}no resources (status 6)"));
+        assert_eq!(told(Some(900)), format!("{begin}status 900, which is reserved"));
+        assert_eq!(told(None), format!("{begin}it does not say why"));
+    }
 }

@@ -5,19 +5,19 @@
 
 use core::future::Future;
 use core::task::{Context, Poll};
-use std::io;
 
 use nvme::sqe::Sqe;
 
 use crate::TransportAddress;
-pub use crate::capsule::{Event, Flushed, Memory, Piece};
+pub use crate::capsule::{Event, Flushed, Memory, Piece, Placed};
 pub use crate::error::Error;
-pub use crate::options::{Options, TcpOptions};
-use crate::tcp;
+pub use crate::options::{Options, RdmaOptions, TcpOptions};
+use crate::{rdma, tcp};
 
 /// An initialised connection, seen from the host.
 pub enum Connection {
     Tcp(tcp::host::Connection),
+    Rdma(rdma::host::Connection),
 }
 
 impl Connection {
@@ -30,10 +30,8 @@ impl Connection {
             TransportAddress::Tcp(address) => {
                 tcp::host::Connection::open(address, options).await.map(Self::Tcp)
             }
-            TransportAddress::Rdma(_) => {
-                let what = "this host side has no RDMA";
-                let source = io::Error::new(io::ErrorKind::Unsupported, what);
-                Err(Error::Connect { address, source })
+            TransportAddress::Rdma(address) => {
+                rdma::host::Connection::open(address, options).await.map(Self::Rdma)
             }
         }
     }
@@ -46,6 +44,8 @@ impl Connection {
     pub fn send_apart(&mut self, apart: bool) {
         match self {
             Self::Tcp(tcp) => tcp.send_apart(apart),
+            // Each goes by itself, whatever is said.
+            Self::Rdma(_) => {}
         }
     }
 
@@ -57,6 +57,7 @@ impl Connection {
     pub fn push_capsule<M: Memory + ?Sized>(&mut self, sqe: &Sqe, memory: &M, in_capsule: u32) {
         match self {
             Self::Tcp(tcp) => tcp.push_capsule(sqe, memory, in_capsule),
+            Self::Rdma(rdma) => rdma.push_capsule(sqe, memory, in_capsule),
         }
     }
 
@@ -64,6 +65,7 @@ impl Connection {
     pub fn push_transfer<M: Memory + ?Sized>(&mut self, tag: u16, piece: Piece, memory: &M) {
         match self {
             Self::Tcp(tcp) => tcp.push_transfer(tag, piece, memory),
+            Self::Rdma(_) => debug_assert!(false, "a controller fetches what it wants by RDMA"),
         }
     }
 
@@ -75,6 +77,7 @@ impl Connection {
     pub fn flush<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<Flushed, Error> {
         match self {
             Self::Tcp(tcp) => tcp.flush(memory),
+            Self::Rdma(rdma) => rdma.flush(memory),
         }
     }
 
@@ -86,6 +89,7 @@ impl Connection {
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
         match self {
             Self::Tcp(tcp) => tcp.next_event(),
+            Self::Rdma(rdma) => rdma.next_event(),
         }
     }
 
@@ -97,6 +101,7 @@ impl Connection {
     pub async fn ready<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), Error> {
         match self {
             Self::Tcp(tcp) => tcp.ready(memory).await,
+            Self::Rdma(rdma) => rdma.ready(memory).await,
         }
     }
 
@@ -107,6 +112,7 @@ impl Connection {
     pub async fn send_all<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), Error> {
         match self {
             Self::Tcp(tcp) => tcp.send_all(memory).await,
+            Self::Rdma(rdma) => rdma.send_all(memory).await,
         }
     }
 
@@ -116,14 +122,23 @@ impl Connection {
     pub fn is_flushed(&self) -> bool {
         match self {
             Self::Tcp(tcp) => tcp.is_flushed(),
+            Self::Rdma(rdma) => rdma.is_flushed(),
         }
     }
 
     /// Waits until the connection takes bytes again (or fails, which the next send reports). Borrows nothing, so
     /// that others may receive meanwhile.
     pub fn writable(&self) -> impl Future<Output = Result<(), Error>> + 'static {
-        match self {
-            Self::Tcp(tcp) => tcp.writable(),
+        let (tcp, rdma) = match self {
+            Self::Tcp(tcp) => (Some(tcp.writable()), None),
+            Self::Rdma(rdma) => (None, Some(rdma.writable())),
+        };
+        async move {
+            match (tcp, rdma) {
+                (Some(tcp), _) => tcp.await,
+                (None, Some(rdma)) => rdma.await,
+                (None, None) => Ok(()),
+            }
         }
     }
 
@@ -136,6 +151,7 @@ impl Connection {
     pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         match self {
             Self::Tcp(tcp) => tcp.poll_receive(cx),
+            Self::Rdma(rdma) => rdma.poll_receive(cx),
         }
     }
 
@@ -148,14 +164,16 @@ impl Connection {
     pub fn look(&mut self) -> Result<bool, Error> {
         match self {
             Self::Tcp(tcp) => tcp.look(),
+            Self::Rdma(rdma) => rdma.look(),
         }
     }
 
-    /// System calls made to send.
+    /// System calls made to send; over RDMA, capsules that the card was given.
     #[must_use]
     pub fn sends(&self) -> u64 {
         match self {
             Self::Tcp(tcp) => tcp.sends(),
+            Self::Rdma(rdma) => rdma.sends(),
         }
     }
 
@@ -166,6 +184,7 @@ impl Connection {
     pub fn napi_id(&self) -> Result<Option<u32>, Error> {
         match self {
             Self::Tcp(tcp) => Ok(tcp.napi_id()?),
+            Self::Rdma(_) => Ok(None),
         }
     }
 }

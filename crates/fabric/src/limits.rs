@@ -110,6 +110,12 @@ const _: () = assert!(STAGING_BYTES >= 4 * TRANSFER_BYTES as usize);
 /// cores of hosts make. One address gets two thirds of what is left at most.
 pub const RDMA_RECEIVES_BYTES: usize = 128 * 1024 * 1024;
 
+/// Memory of a host's RDMA connection that its controller reads and writes data in, bytes, locked: of an I/O queue, 32 KiB
+/// for each command of the usual 128; of an admin queue, one of the largest transfers.
+pub const RDMA_HOST_STAGING_BYTES: usize = 4 * 1024 * 1024;
+pub const RDMA_HOST_ADMIN_STAGING_BYTES: usize = TRANSFER_BYTES as usize;
+const _: () = assert!(RDMA_HOST_STAGING_BYTES >= TRANSFER_BYTES as usize);
+
 /// Responses of an RDMA connection that are under way beside those of the commands it has.
 pub const RDMA_SPARE_RESPONSES: u16 = 8;
 

@@ -11,6 +11,19 @@ pub struct Options {
     pub timeout: Duration,
     /// What only NVMe/TCP has.
     pub tcp: TcpOptions,
+    /// What only NVMe/RDMA has.
+    pub rdma: RdmaOptions,
+}
+
+/// What a host says, and needs to know, of a connection over RDMA before it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RdmaOptions {
+    /// The queue that it is to be.
+    pub qid: u16,
+    /// Of which controller, if it is an I/O queue.
+    pub cntlid: u16,
+    /// The most data that goes in one capsule, bytes.
+    pub in_capsule: u32,
 }
 
 /// What a host asks of a connection over TCP.

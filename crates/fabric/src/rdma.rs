@@ -1,11 +1,15 @@
 //! NVMe over RDMA: what moves capsules and data by the queue pairs of a network card.
 //!
-//! Data goes through memory that each reactor registers once for each device ([`site`]), and is copied between there and
-//! where it belongs: the pool gives memory back to the kernel, and what a card may touch must stay where it is.
+//! Data goes through registered memory, and is copied between there and where it belongs: the pool gives memory back to
+//! the kernel, and what a card may touch must stay where it is. At the controller's end each reactor has some for each
+//! device ([`site`]), which no host reaches; at the host's each connection has its own, which its controller reads and
+//! writes, and no other.
 
 pub mod controller;
+pub mod host;
 mod layout;
 pub mod link;
 pub mod listener;
 mod site;
 mod staging;
+mod status;

@@ -1,42 +1,33 @@
 //! `flashloom discover`, `id-ctrl`, `id-ns`: one question to a target.
 
-use initiator::{Options, Remote};
+use initiator::Remote;
 use nvme::discovery::Entry;
 use nvme::identify::{IdentifyController, IdentifyNamespace};
 use nvme::nqn::DISCOVERY;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::cli::{AskArgs, DiscoverArgs, Global, IdNsArgs, Output, To};
+use crate::cli::{AskArgs, DiscoverArgs, Global, IdNsArgs, Output};
 use crate::exit::Outcome;
 use crate::output::{emit, json as print_json, print, table};
 
-fn remote(to: &To, subnqn: &str) -> Remote {
-    Remote {
-        traddr: to.traddr.clone(),
-        trsvcid: to.trsvcid,
-        subnqn: subnqn.to_owned(),
-        host: to.host(),
-        options: Options::default(),
-    }
-}
-
 fn controller_of(args: &AskArgs) -> Remote {
-    remote(&args.to, &args.subnqn)
+    args.to.remote(&args.subnqn)
 }
 
 /// `flashloom discover`
 pub fn discover(global: &Global, args: &DiscoverArgs) -> Outcome {
-    let log = initiator::discover(&remote(&args.to, DISCOVERY))?;
+    let log = initiator::discover(&args.to.remote(DISCOVERY))?;
     let document =
         Log { genctr: log.generation, records: log.entries.iter().map(Record::of).collect() };
     print(global.output, &document, |document| {
-        let header = ["subsystem", "type", "address", "port", "portid", "cntlid"];
-        let mut table = table(&header, &[3, 4, 5]);
+        let header = ["subsystem", "type", "transport", "address", "port", "portid", "cntlid"];
+        let mut table = table(&header, &[4, 5, 6]);
         for record in &document.records {
             table.add_row([
                 record.subnqn.clone(),
                 record.subtype.to_owned(),
+                record.trtype.to_owned(),
                 record.traddr.clone(),
                 record.trsvcid.clone(),
                 record.portid.to_string(),

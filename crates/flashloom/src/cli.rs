@@ -28,7 +28,7 @@ pub use configuration::{ConfigVerb, SureArgs};
 pub use connect::ConnectArgs;
 pub use drives::{DriveVerb, OfDrive, RebuildVerb};
 pub use groups::{CloneName, GroupVerb};
-pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, To, duration};
+pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, duration};
 pub use jobs::{JobArgs, JobVerb};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,

@@ -35,7 +35,7 @@ impl From<hostraid::Error> for Failure {
 fn remote(connect: &ConnectArgs, spec: &MemberSpec) -> (Remote, u32) {
     let mut remote = connect.remote();
     if let Some(traddr) = &spec.traddr {
-        remote.traddr.clone_from(traddr);
+        remote.go_to(traddr);
     }
     if let Some(subnqn) = &spec.subnqn {
         remote.subnqn.clone_from(subnqn);

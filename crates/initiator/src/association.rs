@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fabric::TransportAddress;
-use fabric::host::{self, Connection, TcpOptions};
+use fabric::host::{self, Connection, RdmaOptions, TcpOptions};
 use nvme::fabrics::ConnectResponse;
 use nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectAttributes, ConnectData, ConnectInvalid};
 use nvme::nqn::Nqn;
@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::host::HostIdentity;
-use crate::limits::{ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_ENTRIES, QUEUE_SIZE};
+use crate::limits::{ADMIN_QUEUE_ENTRIES, QUEUE_SIZE};
 use crate::optimizations::{Optimization, Optimizations};
 use crate::queue::{Data, Queue};
 
@@ -200,7 +200,7 @@ impl Association {
 
     /// Connects the admin queue; gives the controller's identifier.
     pub(crate) async fn connect_admin(&self) -> Result<(Queue, u16), Error> {
-        self.connect(0, ADMIN_QUEUE_ENTRIES, ADMIN_IN_CAPSULE_BYTES).await
+        self.connect(0, ADMIN_QUEUE_ENTRIES, self.address.admin_in_capsule()).await
     }
 
     async fn connect(&self, qid: u16, depth: u16, in_capsule: u32) -> Result<(Queue, u16), Error> {
@@ -219,10 +219,11 @@ impl Association {
                     .then_some(optimizations.busy_poll),
                 grouped: qid > 0 && optimizations.has(Optimization::Groups),
             },
+            rdma: RdmaOptions { qid, cntlid: if qid == 0 { 0 } else { self.cntlid }, in_capsule },
         };
         let connection = Connection::open(self.address, &options).await?;
-        // Connect always goes in the capsule (section 6.3), whatever IOCCSZ says of I/O commands.
-        let fits = in_capsule.max(ADMIN_IN_CAPSULE_BYTES);
+        // Over TCP Connect always goes in the capsule (section 6.3), whatever IOCCSZ says of I/O commands.
+        let fits = in_capsule.max(self.address.admin_in_capsule());
         let mut queue = Queue::new(connection, depth, fits);
         let data = ConnectData::new(self.hostid, self.cntlid, &self.subnqn, &self.hostnqn);
         let data = Data::copy_of(data.as_bytes());
@@ -236,6 +237,10 @@ impl Association {
             return Err(Error::Refused { qid, status, invalid });
         }
         queue.set_in_capsule(in_capsule);
+        // SQHD FFFFh says that flow control is off. With it a queue is full with one entry less (Base 2.1, section 3.3.1.5).
+        if cqe.sqhd.get() != u16::MAX && depth > 1 {
+            queue.shorten();
+        }
         let response = ConnectResponse::from_dw0(cqe.dw0.get());
         if response.authreq != 0 {
             return Err(Error::Unsupported("the controller requires authentication".to_owned()));

@@ -26,6 +26,7 @@ use crate::channel::{Channel, Manner, Outcome};
 use crate::host::HostIdentity;
 use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS};
 use crate::queue::Data;
+use crate::remote::RDMA;
 
 /// An enabled controller, of an NVM or a discovery subsystem, and its admin queue.
 pub struct Controller {
@@ -34,13 +35,17 @@ pub struct Controller {
     identity: Box<IdentifyController>,
 }
 
-/// The first address `traddr` (an IP address or a name) and `trsvcid` stand for. Names are looked up on a helper
-/// thread: that may take seconds, in which the reactor has other things to do.
+/// The first address `traddr` (an IP address or a name, of RDMA with `rdma://` before it) and `trsvcid` stand for. Names
+/// are looked up on a helper thread: that may take seconds, in which the reactor has other things to do.
 async fn resolve(traddr: &str, trsvcid: u16) -> Result<TransportAddress, Error> {
+    let (place, of): (&str, fn(SocketAddr) -> TransportAddress) = match traddr.strip_prefix(RDMA) {
+        Some(place) => (place, TransportAddress::Rdma),
+        None => (traddr, TransportAddress::Tcp),
+    };
     // Brackets around an IPv6 address are what a URL would have.
-    let bare = traddr.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(traddr);
+    let bare = place.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(place);
     if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Ok(TransportAddress::Tcp(SocketAddr::new(ip, trsvcid)));
+        return Ok(of(SocketAddr::new(ip, trsvcid)));
     }
     let name = bare.to_owned();
     let look_up = move || {
@@ -48,9 +53,18 @@ async fn resolve(traddr: &str, trsvcid: u16) -> Result<TransportAddress, Error> 
         addresses.next().ok_or_else(|| std::io::ErrorKind::NotFound.into())
     };
     let found = reactor::blocking(look_up).await;
-    found
-        .map(TransportAddress::Tcp)
-        .map_err(|source| Error::Resolve { traddr: traddr.to_owned(), source })
+    found.map(of).map_err(|source| Error::Resolve { traddr: traddr.to_owned(), source })
+}
+
+/// In-capsule data that goes to a controller at `address`, bytes.
+fn in_capsule(identity: &IdentifyController, address: TransportAddress) -> u32 {
+    // IOCCSZ counts 16 bytes and includes the submission queue entry.
+    let capsule = identity.ioccsz.get().saturating_mul(16);
+    let data = capsule.saturating_sub(u32_of(size_of::<Sqe>()));
+    let is_rdma = matches!(address, TransportAddress::Rdma(_));
+    // Right behind the entry, and by a descriptor of an offset: other places are not asked for.
+    let is_behind = identity.icdoff.get() == 0 && identity.sgls.get() & bits::SGLS_OFFSET != 0;
+    if is_rdma && !is_behind { 0 } else { data.min(address.in_capsule_most()) }
 }
 
 impl Controller {
@@ -85,9 +99,16 @@ impl Controller {
             let page = 12 + u32::from(cap.mpsmin());
             controller.association.transfer_max = 1u64.checked_shl(mdts + page).unwrap_or(u64::MAX);
         }
-        // IOCCSZ counts 16 bytes and includes the submission queue entry.
-        let capsule = controller.identity.ioccsz.get().saturating_mul(16);
-        controller.association.in_capsule = capsule.saturating_sub(u32_of(size_of::<Sqe>()));
+        let address = controller.association.address;
+        let most = &mut controller.association.transfer_max;
+        *most = (*most).min(address.transfer_most());
+        if matches!(address, TransportAddress::Rdma(_))
+            && controller.identity.sgls.get() & bits::SGLS_KEYED == 0
+        {
+            let what = "the controller takes no keyed SGL data block descriptors (SGLS)";
+            return Err(Error::Unsupported(what.to_owned()));
+        }
+        controller.association.in_capsule = in_capsule(&controller.identity, address);
         Ok(controller)
     }
 

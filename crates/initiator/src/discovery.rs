@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 use crate::Error;
 use crate::controller::Controller;
 use crate::limits::{ADMIN_PAGE_BYTES, DISCOVERY_RECORDS_MAX, DISCOVERY_TRIES};
-use crate::remote::Remote;
+use crate::remote::{RDMA, Remote};
 
 /// A discovery log, read while its generation counter stood still.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,9 @@ const _: () = assert!(size_of::<Header>() == 1024 && size_of::<Entry>() == 1024)
 const ENTRIES_A_READ: u64 = ADMIN_PAGE_BYTES as u64 / 1024;
 
 impl Remote {
-    /// The same subsystem at every address that the discovery service at this remote's address has for it.
+    /// The same subsystem at every address of this remote's transport that the discovery service at this remote's address
+    /// has for it. Who asks by TCP may have no RDMA, and the other way round: addresses of the other transport are for who
+    /// names them.
     ///
     /// # Errors
     /// As [`Controller::connect`] and [`Controller::discovery_log`].
@@ -38,14 +40,19 @@ impl Remote {
         let log = controller.discovery_log().await?;
         // Nothing is lost by a controller that is not shut down: it notices by itself.
         let _ = controller.shut_down().await;
+        let (trtype, prefix) = match self.is_rdma() {
+            true => (TransportType::Rdma, RDMA),
+            false => (TransportType::Tcp, ""),
+        };
         let is_meant = |entry: &&Entry| {
             entry.subtype == SubsystemType::Nvm.raw()
-                && entry.trtype == TransportType::Tcp.raw()
+                && entry.trtype == trtype.raw()
                 && entry.subnqn() == self.subnqn
         };
         let at = |entry: &Entry| {
             let trsvcid = entry.trsvcid().parse().ok()?;
-            Some(Self { traddr: entry.traddr(), trsvcid, ..self.clone() })
+            let traddr = format!("{prefix}{}", entry.traddr());
+            Some(Self { traddr, trsvcid, ..self.clone() })
         };
         Ok(log.entries.iter().filter(is_meant).filter_map(at).collect())
     }

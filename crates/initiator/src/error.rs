@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::host;
+use fabric::{TransportAddress, host};
 use nvme::fabrics::{ConnectData, ConnectInvalid};
 use nvme::status::Status;
 
@@ -151,22 +151,35 @@ impl Error {
 }
 
 fn transport_advice(error: &host::Error) -> Option<&'static str> {
-    match error {
-        host::Error::Connect { source, .. } => match source.kind() {
-            io::ErrorKind::ConnectionRefused => Some(
-                "nothing listens there: check --traddr and --trsvcid, and that the target runs",
-            ),
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                Some("no route to that address")
+    Some(match error {
+        host::Error::Connect { source, address } => match (source.kind(), address) {
+            (io::ErrorKind::ConnectionRefused, _) => {
+                "nothing listens there: check --traddr and --trsvcid, and that the target runs"
             }
-            _ => None,
+            (io::ErrorKind::NetworkUnreachable, TransportAddress::Rdma(_)) => {
+                "`rdma link` lists the RDMA devices of this machine, and the network interface of each"
+            }
+            (io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable, _) => {
+                "no route to that address"
+            }
+            (io::ErrorKind::TimedOut, TransportAddress::Rdma(_)) => {
+                "nobody answers there by RDMA: check the address, and that the target listens by RDMA"
+            }
+            _ => return None,
         },
-        host::Error::Silent { .. } => Some(
-            "something listens there, but it does not speak NVMe/TCP, or a firewall drops the answer",
-        ),
-        host::Error::Protocol(_) => Some("what listens there does not speak NVMe/TCP correctly"),
-        _ => None,
-    }
+        host::Error::Rejected { .. } => {
+            "the target has no room for the queue, or not of that length: ask for fewer (--nr-io-queues), or shorter \
+             ones (--queue-size)"
+        }
+        host::Error::Silent { address: TransportAddress::Rdma(_), .. } => {
+            "check the address, and that the target listens by RDMA; or the network drops packets"
+        }
+        host::Error::Silent { .. } => {
+            "something listens there, but it does not speak NVMe/TCP, or a firewall drops the answer"
+        }
+        host::Error::Protocol(_) => "what listens there does not speak its protocol correctly",
+        _ => return None,
+    })
 }
 
 fn refusal_advice(status: Status, invalid: Option<ConnectInvalid>) -> Option<&'static str> {

@@ -9,10 +9,6 @@ pub const ADMIN_QUEUE_ENTRIES: u16 = 32;
 /// The largest page asked for with one admin command, bytes.
 pub const ADMIN_PAGE_BYTES: u32 = 16 * 1024;
 
-/// In-capsule data every controller takes on its admin queue, bytes (NVMe TCP Transport Specification 1.1,
-/// section 3.3.2: 8 KiB for Fabrics and Admin commands).
-pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8 * 1024;
-
 /// Tries to read a discovery log whose generation counter keeps moving under the reader.
 pub const DISCOVERY_TRIES: usize = 8;
 

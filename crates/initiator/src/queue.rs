@@ -285,6 +285,11 @@ impl Queue {
                         memory.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
                     }
                 }
+                Event::Placed { cid, data } => {
+                    if let Data::Receive { memory, length } = &mut self.slots.of(cid).data {
+                        data.copy_to(&mut memory.bytes_mut()[..usize32(*length)]);
+                    }
+                }
                 Event::DataEnd { cid, success, complete, digest_ok } => {
                     let slot = self.slots.of(cid);
                     slot.complete = complete;
@@ -387,6 +392,14 @@ impl Queue {
             Ok(result) => result,
             Err(reactor::Elapsed) => Err(Error::Timeout { command, after }),
         }
+    }
+
+    /// Has one command less outstanding from now on. None may be.
+    pub(crate) fn shorten(&mut self) {
+        debug_assert_eq!(self.outstanding(), 0, "a queue is shortened before it is used");
+        let depth = self.depth() - 1;
+        self.slots = Slots((0..depth).map(|_| Slot::default()).collect());
+        self.free = (0..depth).rev().collect();
     }
 
     /// What goes in the capsule from now on, bytes.

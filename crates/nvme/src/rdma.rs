@@ -140,7 +140,25 @@ impl AcceptData {
     }
 }
 
+impl AcceptData {
+    /// Reads private data: for how many commands the controller has room. `None` where it is of another format, or says
+    /// that it has none.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<u16> {
+        let (data, _) = Self::ref_from_prefix(bytes).ok()?;
+        let commands = data.crqsize.get();
+        (data.recfmt.get() == RECFMT && commands > 0).then_some(commands)
+    }
+}
+
 impl RejectData {
+    /// Reads private data: the raw status; `None` where it is of another format.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<u16> {
+        let (data, _) = Self::ref_from_prefix(bytes).ok()?;
+        (data.recfmt.get() == RECFMT && data.sts.get() != 0).then(|| data.sts.get())
+    }
+
     /// Refuses a connection.
     #[must_use]
     pub fn new(status: RejectStatus) -> Self {
@@ -255,6 +273,25 @@ mod tests {
         taken[2] = 129;
         assert_eq!(AcceptData::new(129).as_bytes(), &taken);
         assert_eq!(RejectData::new(RejectStatus::NoResources).as_bytes(), &[0, 0, 6, 0]);
+    }
+
+    /// As they come: padded by the connection manager.
+    #[test]
+    fn answers_are_read_as_they_were_written_and_nothing_else_is_one() {
+        let padded = |data: &[u8]| [data, &[0; 164]].concat();
+        assert_eq!(AcceptData::parse(&padded(AcceptData::new(129).as_bytes())), Some(129));
+        for &status in RejectStatus::ALL {
+            let refusal = padded(RejectData::new(status).as_bytes());
+            assert_eq!(RejectData::parse(&refusal), Some(status.raw()));
+        }
+        let mut other = AcceptData::new(129);
+        other.recfmt = 1.into();
+        assert_eq!(AcceptData::parse(other.as_bytes()), None);
+        assert_eq!(AcceptData::parse(AcceptData::new(0).as_bytes()), None);
+        assert_eq!(AcceptData::parse(&AcceptData::new(129).as_bytes()[..31]), None);
+        for bytes in [&[][..], &[0, 0, 6], &[1, 0, 6, 0], &[0; 8]] {
+            assert_eq!(RejectData::parse(bytes), None, "{bytes:?}");
+        }
     }
 
     #[test]

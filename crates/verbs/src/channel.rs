@@ -5,6 +5,7 @@ use core::ptr::{self, NonNull};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::Device;
 use crate::ffi::{self, CmEvent, CmId, Functions};
 use crate::library::{checked, functions};
 
@@ -42,6 +43,17 @@ impl Event {
     pub fn get(&self) -> &CmEvent {
         // SAFETY: it is the library's until it is acknowledged, which dropping this does.
         unsafe { self.event.as_ref() }
+    }
+
+    /// What the peer said with it.
+    pub fn private(&self) -> Vec<u8> {
+        let param = &self.get().param;
+        if param.private_data.is_null() {
+            return Vec::new();
+        }
+        let (data, length) = (param.private_data.cast::<u8>(), usize::from(param.private_data_len));
+        // SAFETY: so many bytes are there until the event is acknowledged.
+        unsafe { core::slice::from_raw_parts(data, length) }.to_vec()
     }
 
     pub fn cause(&self) -> Cause {
@@ -166,6 +178,12 @@ impl Id {
     pub fn get(&self) -> &CmId {
         // SAFETY: it is there until this is dropped; what is read of it the library writes when this is called upon only.
         unsafe { self.id.as_ref() }
+    }
+
+    /// The device that it is bound to.
+    pub fn device(&self) -> Option<Device> {
+        let context = self.get().verbs;
+        (!context.is_null()).then(|| Device::of(context))
     }
 
     /// Binds it to an address of this machine.

@@ -78,6 +78,12 @@ impl Domain {
         u8::try_from(self.attributes.max_qp_init_rd_atom).unwrap_or(u8::MAX)
     }
 
+    /// RDMA_READs of the peer's that a queue pair can answer at once.
+    #[must_use]
+    pub fn reads_answered_most(&self) -> u8 {
+        u8::try_from(self.attributes.max_qp_rd_atom).unwrap_or(u8::MAX)
+    }
+
     /// Work requests that a queue of a queue pair can hold.
     #[must_use]
     pub fn work_most(&self) -> u32 {

@@ -9,10 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crate::channel::{Cause, EventChannel, Id, nonblocking};
+use crate::dial::{Answer, Dial};
 use crate::ffi::{self, CompletionChannel, CompletionQueue, Functions, WorkCompletion};
 use crate::library::{checked, numbered};
 use crate::listener::Request;
-use crate::{Device, Domain, Memory};
+use crate::{Device, Domain, Memory, Reach};
 
 /// Completions that are taken with one call.
 const TAKEN: usize = 32;
@@ -77,10 +78,35 @@ pub struct Endpoint {
     /// Memory that it shares with others of its domain.
     shared: Arc<Memory>,
     domain: Arc<Domain>,
+    ends: Ends,
+    sizes: Sizes,
+    reads: Reads,
+}
+
+/// The addresses of both ends.
+#[derive(Clone, Copy)]
+struct Ends {
     local: SocketAddr,
     peer: SocketAddr,
-    sizes: Sizes,
-    initiator_depth: u8,
+}
+
+/// RDMA_READs that are under way at once.
+#[derive(Clone, Copy)]
+struct Reads {
+    /// Of the peer.
+    answered: u8,
+    /// Of this end.
+    asked: u8,
+}
+
+/// What either way to a connection brings.
+struct Parts {
+    id: Id,
+    channel: EventChannel,
+    completions: Completions,
+    own: Memory,
+    ends: Ends,
+    reads: Reads,
 }
 
 // SAFETY: the library's functions may be called from any thread; this is used by one at a time.
@@ -97,32 +123,51 @@ impl Endpoint {
         shared: &Arc<Memory>,
         sizes: Sizes,
     ) -> io::Result<Self> {
-        let own = Memory::register(domain, sizes.memory)?;
-        let device = request.device();
         let id = request.raw_id().ok_or(io::ErrorKind::NotConnected)?;
-        if device != Some(domain.device()) {
-            let what = "the connection came by another device than its address is of";
-            return Err(io::Error::other(what));
-        }
-        let functions = domain.functions();
-        let completions = Completions::new(functions, id, sizes.sends + sizes.receives + 1)?;
-        create_queue_pair(functions, id, domain, &completions, sizes)?;
-        let initiator_depth = request.reads().min(domain.reads_most());
+        let (own, completions) = prepare(id, domain, sizes)?;
+        let reads = Reads { answered: 0, asked: request.reads().min(domain.reads_most()) };
         request.refuse_with(&[]);
         let (id, channel, local, peer) = request.into_parts()?;
-        Ok(Self {
-            functions,
+        let ends = Ends { local, peer };
+        let parts = Parts { id, channel, completions, own, ends, reads };
+        Ok(Self::of(parts, domain, shared, sizes))
+    }
+
+    /// Makes what a connection needs that is to be asked for; [`Endpoint::connect`] asks. `asked`: the most RDMA_READs
+    /// of this end that are under way at once.
+    ///
+    /// # Errors
+    /// Too little of anything, in words where they help.
+    pub fn to_connect(
+        dial: Dial,
+        domain: &Arc<Domain>,
+        shared: &Arc<Memory>,
+        sizes: Sizes,
+        asked: u8,
+    ) -> io::Result<Self> {
+        let (id, channel, local, peer) = dial.into_parts()?;
+        let (own, completions) = prepare(&id, domain, sizes)?;
+        let answered = domain.reads_answered_most();
+        let reads = Reads { answered, asked: asked.min(domain.reads_most()) };
+        let ends = Ends { local, peer };
+        let parts = Parts { id, channel, completions, own, ends, reads };
+        Ok(Self::of(parts, domain, shared, sizes))
+    }
+
+    fn of(parts: Parts, domain: &Arc<Domain>, shared: &Arc<Memory>, sizes: Sizes) -> Self {
+        let Parts { id, channel, completions, own, ends, reads } = parts;
+        Self {
+            functions: domain.functions(),
             id,
             completions,
             channel,
             own,
             shared: Arc::clone(shared),
             domain: Arc::clone(domain),
-            local,
-            peer,
+            ends,
             sizes,
-            initiator_depth,
-        })
+            reads,
+        }
     }
 
     /// Takes the connection, saying `private`. Receives should be posted before.
@@ -130,20 +175,47 @@ impl Endpoint {
     /// # Errors
     /// The peer is gone.
     pub fn accept(&self, private: &[u8]) -> io::Result<()> {
-        let mut parameters = ffi::ConnectionParameters {
+        let mut parameters = self.parameters(private);
+        // SAFETY: the identifier is ours, and so many bytes are there.
+        checked(unsafe { (self.functions.rdma_accept)(self.id.as_ptr(), &raw mut parameters) })
+    }
+
+    /// Asks the peer for the connection, saying `private`; [`Endpoint::next_answer`] tells what it says. Receives should
+    /// be posted before.
+    ///
+    /// # Errors
+    /// The connection manager's.
+    pub fn connect(&self, private: &[u8]) -> io::Result<()> {
+        let mut parameters = self.parameters(private);
+        // SAFETY: as above.
+        checked(unsafe { (self.functions.rdma_connect)(self.id.as_ptr(), &raw mut parameters) })
+    }
+
+    /// What the peer answers to [`Endpoint::connect`], once it does.
+    ///
+    /// # Errors
+    /// The connection manager's.
+    pub fn next_answer(&self) -> io::Result<Option<Answer>> {
+        while let Some(event) = self.channel.next()? {
+            if let Some(answer) = Answer::of(&event) {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
+    fn parameters(&self, private: &[u8]) -> ffi::ConnectionParameters {
+        ffi::ConnectionParameters {
             private_data: private.as_ptr().cast(),
             private_data_len: u8::try_from(private.len()).unwrap_or(u8::MAX),
-            // Nobody reads of this end.
-            responder_resources: 0,
-            initiator_depth: self.initiator_depth,
+            responder_resources: self.reads.answered,
+            initiator_depth: self.reads.asked,
             flow_control: 1,
             retry_count: RETRIES,
             rnr_retry_count: RECEIVER_RETRIES,
             srq: 0,
             qp_num: 0,
-        };
-        // SAFETY: the identifier is ours, and so many bytes are there.
-        checked(unsafe { (self.functions.rdma_accept)(self.id.as_ptr(), &raw mut parameters) })
+        }
     }
 
     /// How large it is.
@@ -173,13 +245,13 @@ impl Endpoint {
     /// This end's address.
     #[must_use]
     pub const fn local(&self) -> SocketAddr {
-        self.local
+        self.ends.local
     }
 
     /// The peer's address.
     #[must_use]
     pub const fn peer(&self) -> SocketAddr {
-        self.peer
+        self.ends.peer
     }
 
     /// Readable when there are completions, after [`Endpoint::arm`].
@@ -312,6 +384,19 @@ impl Drop for Endpoint {
         // SAFETY: the queue pair is of this identifier. From here on the card touches none of its memory.
         unsafe { (self.functions.rdma_destroy_qp)(self.id.as_ptr()) };
     }
+}
+
+/// What an endpoint has beside its identifier: memory of its own, and completions. The identifier has a queue pair then.
+fn prepare(id: &Id, domain: &Arc<Domain>, sizes: Sizes) -> io::Result<(Memory, Completions)> {
+    let own = Memory::register(domain, sizes.memory, Reach::Ours)?;
+    if id.device() != Some(domain.device()) {
+        let what = "the connection goes by another device than its address is of";
+        return Err(io::Error::other(what));
+    }
+    let functions = domain.functions();
+    let completions = Completions::new(functions, id, sizes.sends + sizes.receives + 1)?;
+    create_queue_pair(functions, id, domain, &completions, sizes)?;
+    Ok((own, completions))
 }
 
 fn create_queue_pair(

@@ -152,8 +152,10 @@ const _: () = assert!(size_of::<QueuePairInit>() == 64 && offset_of!(QueuePairIn
 
 /// `IBV_QPT_RC`: a reliable connection.
 pub const QPT_RC: c_uint = 2;
-/// `IBV_ACCESS_LOCAL_WRITE`.
+/// `IBV_ACCESS_LOCAL_WRITE`, `IBV_ACCESS_REMOTE_WRITE` and `IBV_ACCESS_REMOTE_READ`.
 pub const ACCESS_LOCAL_WRITE: c_int = 1;
+pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
+pub const ACCESS_REMOTE_READ: c_int = 1 << 2;
 
 /// `struct ibv_device_attr`.
 #[repr(C)]
@@ -180,6 +182,7 @@ pub struct DeviceAttributes {
 }
 const _: () = assert!(size_of::<DeviceAttributes>() == 232);
 const _: () = assert!(offset_of!(DeviceAttributes, max_qp_wr) == 112);
+const _: () = assert!(offset_of!(DeviceAttributes, max_qp_rd_atom) == 144);
 const _: () = assert!(offset_of!(DeviceAttributes, max_qp_init_rd_atom) == 156);
 
 /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`: among others, a send can invalidate a key.
@@ -232,6 +235,10 @@ pub struct CmEvent {
 const _: () = assert!(size_of::<CmEvent>() <= 80 && offset_of!(CmEvent, param) == 24);
 
 /// Values of [`CmEvent::event`].
+pub const EVENT_ADDRESS_RESOLVED: c_uint = 0;
+pub const EVENT_ADDRESS_ERROR: c_uint = 1;
+pub const EVENT_ROUTE_RESOLVED: c_uint = 2;
+pub const EVENT_ROUTE_ERROR: c_uint = 3;
 pub const EVENT_CONNECT_REQUEST: c_uint = 4;
 pub const EVENT_CONNECT_ERROR: c_uint = 6;
 pub const EVENT_UNREACHABLE: c_uint = 7;
@@ -240,6 +247,11 @@ pub const EVENT_ESTABLISHED: c_uint = 9;
 pub const EVENT_DISCONNECTED: c_uint = 10;
 pub const EVENT_DEVICE_REMOVAL: c_uint = 11;
 pub const EVENT_TIMEWAIT_EXIT: c_uint = 15;
+
+/// Values of [`CmEvent::status`] of a refusal, by a connection manager of InfiniBand or RoCE: nobody listens there, and
+/// who does refused.
+pub const REFUSED_NO_SERVICE: c_int = 8;
+pub const REFUSED_BY_CONSUMER: c_int = 28;
 
 /// `RDMA_PS_TCP`.
 pub const PORT_SPACE_TCP: c_uint = 0x0106;
@@ -322,6 +334,9 @@ functions! {
     Cm: rdma_set_option(*mut CmId, c_int, c_int, *mut c_void, usize) -> c_int;
     Cm: rdma_bind_addr(*mut CmId, *mut libc::sockaddr) -> c_int;
     Cm: rdma_listen(*mut CmId, c_int) -> c_int;
+    Cm: rdma_resolve_addr(*mut CmId, *mut libc::sockaddr, *mut libc::sockaddr, c_int) -> c_int;
+    Cm: rdma_resolve_route(*mut CmId, c_int) -> c_int;
+    Cm: rdma_connect(*mut CmId, *mut ConnectionParameters) -> c_int;
     Cm: rdma_migrate_id(*mut CmId, *mut EventChannel) -> c_int;
     Cm: rdma_create_qp(*mut CmId, *mut Opaque, *mut QueuePairInit) -> c_int;
     Cm: rdma_destroy_qp(*mut CmId);

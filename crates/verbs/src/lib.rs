@@ -12,6 +12,7 @@
 
 mod channel;
 mod device;
+mod dial;
 mod endpoint;
 mod ffi;
 mod library;
@@ -21,7 +22,8 @@ mod socket;
 
 pub use channel::{Cause, EventChannel};
 pub use device::{Device, Domain};
+pub use dial::{Answer, Dial, Step};
 pub use endpoint::{Completion, Endpoint, Place, Remote, Sizes};
 pub use library::load;
 pub use listener::{Listener, Request};
-pub use memory::Memory;
+pub use memory::{Memory, Reach};

@@ -6,9 +6,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::channel::{EventChannel, Id};
+use crate::channel::{Event, EventChannel, Id};
 use crate::device::not_there;
-use crate::ffi::{self, CmEvent, Functions};
+use crate::ffi::{self, Functions};
 use crate::library::checked;
 use crate::{Device, socket};
 
@@ -69,7 +69,7 @@ impl Listener {
             {
                 // SAFETY: the event makes it, for whoever takes the event.
                 let id = unsafe { Id::from_raw(functions, id) };
-                let request = Request::of(functions, id, of);
+                let request = Request::of(functions, id, &event);
                 drop(event);
                 if let Some(mut request) = request {
                     // Its events are not to come here any more, as soon as the event is acknowledged.
@@ -104,22 +104,11 @@ pub struct Request {
 }
 
 impl Request {
-    fn of(functions: &'static Functions, id: Id, event: &CmEvent) -> Option<Self> {
-        let param = &event.param;
-        let private = match param.private_data.is_null() {
-            true => Vec::new(),
-            // SAFETY: so many bytes are there until the event is acknowledged.
-            false => unsafe {
-                core::slice::from_raw_parts(
-                    param.private_data.cast::<u8>(),
-                    usize::from(param.private_data_len),
-                )
-            }
-            .to_vec(),
-        };
+    fn of(functions: &'static Functions, id: Id, event: &Event) -> Option<Self> {
+        let private = event.private();
         let local = socket::from_c(&id.get().src_addr)?;
         let peer = socket::from_c(&id.get().dst_addr)?;
-        let (id, refusal, reads) = (Some(id), Vec::new(), param.initiator_depth);
+        let (id, refusal, reads) = (Some(id), Vec::new(), event.get().param.initiator_depth);
         Some(Self { functions, id, channel: None, private, reads, local, peer, refusal })
     }
 
@@ -154,8 +143,7 @@ impl Request {
     /// The device that it came by.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
-        let context = self.id.as_ref()?.get().verbs;
-        (!context.is_null()).then(|| Device::of(context))
+        self.id.as_ref()?.device()
     }
 
     /// Has a refusal say this.

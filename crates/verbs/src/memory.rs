@@ -5,11 +5,32 @@ use core::ptr::{self, NonNull};
 use std::io;
 use std::sync::Arc;
 
-use crate::Domain;
 use crate::ffi::{self, MemoryRegion};
 use crate::library::numbered;
+use crate::{Domain, Place, Remote};
 
-/// Bytes that the queue pairs of a domain may have sent, received, read and written. Of peers nobody reaches them.
+/// Who reaches registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The queue pairs of its domain, by work requests of this end.
+    Ours,
+    /// Their peers, too: those that know a key read and write all of it.
+    Peers,
+}
+
+impl Reach {
+    const fn access(self) -> core::ffi::c_int {
+        match self {
+            Self::Ours => ffi::ACCESS_LOCAL_WRITE,
+            Self::Peers => {
+                ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE | ffi::ACCESS_REMOTE_READ
+            }
+        }
+    }
+}
+
+/// Bytes that the queue pairs of a domain may have sent, received, read and written; and, where that is said, their
+/// peers.
 ///
 /// What is in a place that a work request has is the network card's until that has ended: whoever gives it another use
 /// before that finds what the peer sent there.
@@ -26,11 +47,11 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// New memory of so many bytes, all of it resident and locked.
+    /// New memory of so many bytes, all of it resident and locked; zeros.
     ///
     /// # Errors
     /// `OutOfMemory`, in words for an administrator: the limit of locked memory.
-    pub fn register(domain: &Arc<Domain>, bytes: usize) -> io::Result<Self> {
+    pub fn register(domain: &Arc<Domain>, bytes: usize, reach: Reach) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new anonymous mapping anywhere touches no memory of ours.
@@ -40,9 +61,8 @@ impl Memory {
         }
         let functions = domain.functions();
         // SAFETY: the mapping is there until the region is gone.
-        let region = unsafe {
-            (functions.ibv_reg_mr)(domain.as_ptr(), base, bytes, ffi::ACCESS_LOCAL_WRITE)
-        };
+        let region =
+            unsafe { (functions.ibv_reg_mr)(domain.as_ptr(), base, bytes, reach.access()) };
         let mapped = NonNull::new(base.cast());
         match (NonNull::new(region), mapped) {
             (Some(region), Some(base)) => {
@@ -94,6 +114,18 @@ impl Memory {
         assert!(end.is_some_and(|end| end <= self.bytes), "beyond registered memory");
         // SAFETY: inside of the mapping.
         unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// What a peer has to say of a place, where peers reach it.
+    ///
+    /// # Panics
+    /// When it is not inside.
+    #[must_use]
+    pub fn remote(&self, place: Place) -> Remote {
+        let at = self.at(place.offset, place.length);
+        // SAFETY: the region is there as long as this.
+        let key = unsafe { self.region.as_ref() }.rkey;
+        Remote { address: stdx::num::u64_of(at.expose_provenance()), key }
     }
 
     /// What a work request says of a place.

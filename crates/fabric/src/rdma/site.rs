@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use reactor::budget::{Account, Grant, Ledger};
-use verbs::{Device, Domain, Memory};
+use verbs::{Device, Domain, Memory, Reach};
 
 use super::staging::Staging;
 use crate::limits::{RDMA_RECEIVES_BYTES, STAGING_BYTES};
@@ -56,7 +56,7 @@ impl Site {
 /// Opens the device that has the address, and registers memory there.
 pub fn open(local: IpAddr) -> io::Result<(Arc<Domain>, Arc<Memory>)> {
     let domain = Arc::new(Domain::open(local)?);
-    let memory = Arc::new(Memory::register(&domain, STAGING_BYTES)?);
+    let memory = Arc::new(Memory::register(&domain, STAGING_BYTES, Reach::Ours)?);
     Ok((domain, memory))
 }
 

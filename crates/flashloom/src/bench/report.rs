@@ -123,7 +123,8 @@ fn compare(args: &ReportArgs, local: &Path) -> Outcome<Results> {
     let bytes = args.size.bytes();
     measure(args, &Side { name: "local", target, bytes, probe: None }, &mut results)?;
     if let Some(traddr) = &args.traddr {
-        let target = Target::namespace(traddr, args.trsvcid, &args.subnqn, args.nsid);
+        let port = traddr.trsvcid.unwrap_or(args.trsvcid);
+        let target = Target::namespace(&traddr.traddr, port, &args.subnqn, args.nsid);
         measure(args, &Side { name: "fabric", target, bytes, probe: None }, &mut results)?;
         return Ok(results);
     }
@@ -319,7 +320,8 @@ fn markdown(args: &ReportArgs, local: &Path, results: &Results) -> String {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let place = match (&args.local, &args.traddr) {
         (_, Some(traddr)) => {
-            format!("namespace {} of {} at {traddr}:{}", args.nsid, args.subnqn, args.trsvcid)
+            let port = traddr.trsvcid.unwrap_or(args.trsvcid);
+            format!("namespace {} of {} at {}:{port}", args.nsid, args.subnqn, traddr.traddr)
         }
         (Some(_), None) => {
             "the same device, served by this program over NVMe/TCP on 127.0.0.1".to_owned()

@@ -338,7 +338,10 @@ impl Spec {
         let remote = &mut self.remote;
         match key {
             "traddr" => {
-                value.clone_into(&mut remote.traddr);
+                let address: Result<Address, _> = value.parse();
+                remote.go_to(
+                    &address.map_err(|right| Refused::new(format!("traddr `{value}`"), right))?,
+                );
                 // They were those of another place.
                 self.others.clear();
             }

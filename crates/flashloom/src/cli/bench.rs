@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use api::value::Size;
 use clap::{Args, Subcommand, ValueEnum};
+use initiator::Address;
 
 use super::ablation::AblationArgs;
 use super::connect::ConnectArgs;
@@ -327,10 +328,10 @@ pub struct ReportArgs {
     pub runtime: Duration,
 
     /// Address of a target that serves the same device, or another one, elsewhere: its namespace is overwritten.
-    #[arg(long, short = 'a', value_name = "ADDR", requires = "overwrite")]
-    pub traddr: Option<String>,
+    #[arg(long, short = 'a', value_name = "[rdma://]ADDR[:PORT]", requires = "overwrite")]
+    pub traddr: Option<Address>,
 
-    /// TCP port of that target.
+    /// Port of that target.
     #[arg(long, short = 's', value_name = "PORT", default_value = "4420")]
     pub trsvcid: u16,
 

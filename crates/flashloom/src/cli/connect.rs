@@ -19,10 +19,11 @@ pub struct ConnectArgs {
     pub nsid: u32,
 
     /// One more address of the subsystem: another path to the namespace. Can be given several times.
-    #[arg(long, value_name = "ADDR[:PORT]")]
+    #[arg(long, value_name = "[rdma://]ADDR[:PORT]")]
     pub path: Vec<Address>,
 
-    /// Take every address that the discovery service at --traddr and --trsvcid has for the subsystem as a path.
+    /// Take every address that the discovery service at --traddr and --trsvcid has for the subsystem as a path, of the
+    /// same transport.
     #[arg(long)]
     pub all_paths: bool,
 
@@ -95,10 +96,6 @@ impl ConnectArgs {
         let to = &self.ask.to;
         let usual = Options::default();
         Remote {
-            traddr: to.traddr.clone(),
-            trsvcid: to.trsvcid,
-            subnqn: self.ask.subnqn.clone(),
-            host: to.host(),
             options: Options {
                 header_digest: self.hdr_digest,
                 data_digest: self.data_digest,
@@ -115,6 +112,7 @@ impl ConnectArgs {
                 fast_io_fail: self.fast_io_fail_tmo.map_or(usual.fast_io_fail, |time| time.0),
                 ..usual
             },
+            ..to.remote(&self.ask.subnqn)
         }
     }
 }

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use clap::Args;
-use initiator::HostIdentity;
+use initiator::{Address, HostIdentity, Options, Remote};
 
 /// Which controller to speak to, and as whom.
 #[derive(Args, Clone, Debug)]
 pub struct To {
-    /// Address of the target: IP address or name.
-    #[arg(long, short = 'a', value_name = "ADDR", default_value = "127.0.0.1")]
-    pub traddr: String,
+    /// Address of the target: IP address or name; for NVMe/RDMA with rdma:// before it. A port in it goes before
+    /// --trsvcid.
+    #[arg(long, short = 'a', value_name = "[rdma://]ADDR[:PORT]", default_value = "127.0.0.1")]
+    pub traddr: Address,
 
-    /// TCP port of the target.
+    /// Port of the target.
     #[arg(long, short = 's', value_name = "PORT", default_value = "4420")]
     pub trsvcid: u16,
 
@@ -30,6 +31,17 @@ impl To {
     pub fn host(&self) -> HostIdentity {
         HostIdentity::of(self.hostnqn.as_deref(), self.hostid)
     }
+
+    /// A subsystem there, with the usual options.
+    pub fn remote(&self, subnqn: &str) -> Remote {
+        Remote {
+            traddr: self.traddr.traddr.clone(),
+            trsvcid: self.traddr.trsvcid.unwrap_or(self.trsvcid),
+            subnqn: subnqn.to_owned(),
+            host: self.host(),
+            options: Options::default(),
+        }
+    }
 }
 
 /// Print the discovery log of a target.
@@ -38,6 +50,7 @@ impl To {
 Examples:
   flashloom discover
   flashloom discover --traddr 192.0.2.10 --trsvcid 8009
+  flashloom discover --traddr rdma://192.0.2.10
   flashloom discover -o json")]
 pub struct DiscoverArgs {
     #[command(flatten)]

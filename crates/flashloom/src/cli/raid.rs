@@ -5,6 +5,7 @@ use std::str::FromStr;
 use api::value::Size;
 use clap::{Args, Subcommand, ValueEnum};
 use hostraid::Level;
+use initiator::Address;
 
 use super::connect::ConnectArgs;
 use super::value;
@@ -12,7 +13,7 @@ use super::value;
 /// A namespace that is a member of a set; what it leaves out is as the other options say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberSpec {
-    pub traddr: Option<String>,
+    pub traddr: Option<Address>,
     pub trsvcid: Option<u16>,
     pub subnqn: Option<String>,
     pub nsid: Option<u32>,
@@ -30,7 +31,7 @@ impl FromStr for MemberSpec {
         for part in text.split(',') {
             let (key, value) = part.split_once('=').ok_or_else(refused)?;
             let taken = match key {
-                "traddr" => spec.traddr.replace(value.to_owned()).is_some(),
+                "traddr" => spec.traddr.replace(value.parse().map_err(|_| refused())?).is_some(),
                 "trsvcid" => spec.trsvcid.replace(value.parse().map_err(|_| refused())?).is_some(),
                 "nqn" | "subnqn" => spec.subnqn.replace(value.to_owned()).is_some(),
                 "nsid" => spec.nsid.replace(value.parse().map_err(|_| refused())?).is_some(),

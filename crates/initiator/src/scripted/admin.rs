@@ -32,6 +32,8 @@ impl Link {
                 }
                 assert_eq!(fields.cntlid.get(), if self.admin { 0xffff } else { 5 });
                 cqe.dw0 = 5.into();
+                // Flow control is off, as it was asked for.
+                cqe.sqhd = u16::MAX.into();
                 if let Fault::Refuse(status, dw0) = self.shared.fault.get() {
                     cqe = Cqe::new(sqe.cid.get(), status);
                     cqe.dw0 = dw0.into();

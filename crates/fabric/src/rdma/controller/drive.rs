@@ -8,6 +8,7 @@ use verbs::{Cause, Completion};
 
 use super::{Connection, Work};
 use crate::race;
+use crate::rdma::status::said;
 
 /// Hears of what has ended until the connection is closed; then takes it down.
 pub(super) async fn drive(connection: Rc<Connection>, completions: Descriptor, receives: Grant) {
@@ -106,22 +107,7 @@ impl Connection {
         if let Err(status) = completion.outcome
             && !completion.is_flushed()
         {
-            self.fail(format!("{work:?} failed: {}", said(status)));
+            self.fail(format!("{work:?} failed: {}", said(status, "host")));
         }
     }
-}
-
-/// The words for a status of a work request.
-fn said(status: u32) -> String {
-    let words = match status {
-        1 => "local length error",
-        4 => "local protection error",
-        10 => "remote access error: a key or an address of the host's is not valid",
-        9 => "remote invalid request",
-        11 => "remote operation error",
-        12 => "the host does not answer",
-        13 => "the host has no receive for it",
-        other => return format!("status {other}"),
-    };
-    words.to_owned()
 }

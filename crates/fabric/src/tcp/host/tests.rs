@@ -1,5 +1,6 @@
 use super::*;
 use crate::limits::SEND_BUDGET_BYTES;
+use crate::options::RdmaOptions;
 use nvme::pdu::IcResp;
 use reactor::{run, spawn, yield_now};
 use std::cell::Cell;
@@ -41,8 +42,12 @@ impl Memory for Bytes {
 fn others_have_their_turn_after_each_share_whatever_comes() {
     const LENGTH: u32 = 16 << 20;
     let addr = restless_peer();
-    let options =
-        Options { commands: 1, timeout: Duration::from_secs(10), tcp: TcpOptions::default() };
+    let options = Options {
+        commands: 1,
+        timeout: Duration::from_secs(10),
+        tcp: TcpOptions::default(),
+        rdma: RdmaOptions::default(),
+    };
     let turns = run(reactor::Config::default(), async move {
         let mut connection = Connection::open(addr, &options).await.unwrap();
         let turns = Rc::new(Cell::new(0));

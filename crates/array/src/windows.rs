@@ -3,6 +3,7 @@
 
 mod books;
 mod offers;
+mod reach;
 mod socket;
 
 use std::num::NonZeroU32;
@@ -13,9 +14,10 @@ use std::time::Duration;
 
 use api::v1::Severity;
 use api::value::Name;
-use engine::{GrantedWindow, Pool, WindowEnd};
+use engine::{GrantedRing, GrantedWindow, Pool, WindowEnd};
+use nvme::window::Fabric;
 use reactor::{Handle, Nanos};
-use target::windows::{Ending, Granted, Granting, NotEnded, Refused};
+use target::windows::{Ending, Granted, Granting, NotEnded, Refused, Wanted};
 use uuid::Uuid;
 use window::Grant;
 use window::grant::PATH_BYTES_MAX;
@@ -24,7 +26,8 @@ use crate::config::Settings;
 use crate::limits::{TOKEN_LIFE, WINDOW_RING_BYTES};
 use crate::serving::reactors::Reactors;
 use books::Books;
-use offers::{Offers, Ring, RingFiles, drawn};
+use offers::{Of, Offers, One, Ring, RingFiles, drawn};
+use reach::Reach;
 use socket::Socket;
 
 /// How long a pool that is being closed, and ends its windows by that, is waited for; and how often it is looked.
@@ -44,6 +47,7 @@ pub struct Windows {
     path: String,
     books: Mutex<Books>,
     offers: Arc<Offers>,
+    reach: Arc<Reach>,
 }
 
 /// The way to the rings: windows are handed out while it is there.
@@ -84,6 +88,7 @@ impl Door {
             path: name.to_owned(),
             books: Mutex::new(Books::new(settings.window_bytes)),
             offers,
+            reach: Arc::default(),
         });
         Some(Self { windows, _socket: socket.ok()? })
     }
@@ -101,12 +106,28 @@ pub fn socket_path(state_dir: &Path) -> PathBuf {
 }
 
 impl target::windows::Windows for Windows {
-    fn grant(&self, volume: [u8; 16], ring_bytes: Option<u64>, granting: Granting) {
+    fn grant(&self, volume: [u8; 16], wanted: Wanted, granting: Granting) {
         let Some(windows) = self.itself.upgrade() else { return };
         // A reactor that has stopped drops the closure, which says that there is no window.
         let _ = self.reactors.acceptor(0).spawn(move || async move {
-            let granted = windows.granted(volume, ring_bytes.unwrap_or(WINDOW_RING_BYTES)).await;
-            granting.done(granted);
+            granting.done(windows.granted(volume, wanted).await);
+        });
+    }
+
+    fn hand_out(&self, asked: Box<fabric::ring::Asked>) {
+        let now = reactor::now_exact();
+        let Some(one) = self.offers.take_one(now, asked.token(), asked.ring()) else { return };
+        let One { ring, ring_bytes, volume, rings } = one;
+        let Some(stay) = self.reach.enter(volume, rings) else { return };
+        let copies = ring.copies.into_iter().map(|copy| [copy.state, copy.ring]).collect();
+        let files = fabric::ring::Files { copies, ring_bytes, bell: ring.bell };
+        // Gone is a reactor that stops: the host is refused.
+        let _ = self.reactors.acceptor(asked.ring()).spawn(move || async move {
+            let _stay = stay;
+            let peer = asked.peer();
+            if let Err(error) = asked.serve(files).await {
+                tracing::warn!("{peer} has no direct write window by RDMA: {error}");
+            }
         });
     }
 
@@ -157,8 +178,10 @@ impl Windows {
         None
     }
 
-    async fn granted(&self, volume: [u8; 16], ring_bytes: u64) -> Granted {
+    async fn granted(&self, volume: [u8; 16], wanted: Wanted) -> Granted {
         let Some(windows) = self.itself.upgrade() else { return Err(Refused::Failed) };
+        let (fabric, ring_bytes) = (wanted.fabric, wanted.ring_bytes);
+        let ring_bytes = ring_bytes.unwrap_or(WINDOW_RING_BYTES);
         let granted = self.of_pool(volume, move |id, pool| async move {
             let shards = pool.status().await.map_err(|error| refused(&error))?.shards;
             let bytes = u64::from(shards) * ring_bytes;
@@ -168,7 +191,9 @@ impl Windows {
             let (epoch, number) = drawn_numbers();
             let granted = match pool.grant_window(volume, ring_bytes, epoch, number).await {
                 Ok(mut granted) => {
-                    let rings = std::mem::take(&mut granted.rings).into_iter().map(Ring::of);
+                    let rings = std::mem::take(&mut granted.rings);
+                    let rings =
+                        rings.into_iter().map(|ring| suited(ring, fabric).and_then(Ring::of));
                     let rings = rings.collect::<engine::Result<Vec<_>>>();
                     if rings.is_err() {
                         // Nobody gets it. What keeps it from being ended is told when its volume is used.
@@ -185,17 +210,23 @@ impl Windows {
         // One whose pool is not open may be had when it is.
         let granted = granted.await.unwrap_or(Err(Refused::Busy))?;
         let (granted, rings) = granted;
-        Ok(self.offer(volume, &granted, rings))
+        Ok(self.offer(volume, fabric, &granted, rings))
     }
 
     /// Has the rings be handed out to whoever shows the token.
-    fn offer(&self, volume: [u8; 16], granted: &GrantedWindow, handed: Vec<Ring>) -> Grant {
+    fn offer(
+        &self,
+        volume: [u8; 16],
+        fabric: Fabric,
+        granted: &GrantedWindow,
+        handed: Vec<Ring>,
+    ) -> Grant {
         let rings = handed.len();
-        let token = self.offers.offer(
-            later(reactor::now_exact(), TOKEN_LIFE),
-            (volume, granted.number),
-            handed,
-        );
+        let (number, ring_bytes) = (granted.number, granted.ring_bytes);
+        let of = Of { volume, number, fabric, ring_bytes };
+        let token = self.offers.offer(later(reactor::now_exact(), TOKEN_LIFE), of, handed);
+        // Where a host by RDMA finds it, it knows.
+        let path = if fabric == Fabric::Shm { self.path.clone() } else { String::new() };
         let itself = Weak::clone(&self.itself);
         // What nobody asks for is kept no longer than it is good, nor is the window, which keeps others out.
         let _ = self.reactors.acceptor(0).spawn(move || async move {
@@ -216,7 +247,7 @@ impl Windows {
             chunk_bytes: granted.chunk_bytes,
             placement: granted.placement,
             token,
-            path: self.path.clone(),
+            path,
         }
     }
 
@@ -287,6 +318,17 @@ pub fn told(pool: &Name, end: &WindowEnd) -> Vec<(Severity, String)> {
 fn states_of(rings: &[Ring]) -> Vec<Vec<std::fs::File>> {
     let own = |copy: &RingFiles| copy.state.as_fd().try_clone_to_owned().map(Into::into).ok();
     rings.iter().map(|ring| ring.copies.iter().filter_map(own).collect()).collect()
+}
+
+/// A ring, where it can be written by this fabric: what a network card stored, and is seen, has to be durable.
+fn suited(ring: GrantedRing, fabric: Fabric) -> engine::Result<GrantedRing> {
+    let keeps = ring.copies.iter().all(|copy| copy.ring.keeps_what_is_seen());
+    if fabric == Fabric::Rdma && !keeps {
+        let what =
+            "a network card does not say when what it stored in persistent memory is durable";
+        return Err(engine::Error::new(engine::Kind::Unsupported, what));
+    }
+    Ok(ring)
 }
 
 fn refused(error: &engine::Error) -> Refused {

@@ -78,7 +78,7 @@ impl Options {
     /// | `optimizations` | what makes it fast: `default`, `all`, `none` or names with commas between; `-NAME` takes one off |
     /// | `cpu` | CPU of the serving thread |
     /// | `poll` | `adaptive`, `busy` or `interrupt` |
-    /// | `window` | whether writes go by a direct write window: `off`, `auto`, `shm` or `require`, see [`WindowUse`] |
+    /// | `window` | whether writes go by a direct write window: `off`, `auto`, `shm`, `rdma` or `require`, see [`WindowUse`] |
     ///
     /// # Errors
     /// [`Error::Invalid`].

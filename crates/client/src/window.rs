@@ -51,6 +51,6 @@ pub async fn open(namespace: &Namespace, wanted: WindowUse) -> Result<Option<Win
     let opened = namespace.open_window(wanted).await.map_err(|why| Error::NoWindow(Arc::new(why)));
     let Some(shared) = opened? else { return Ok(None) };
     let (kept, at) = (namespace.clone(), Arc::clone(&shared));
-    reactor::spawn(async move { kept.keep_window(&at, 0).await });
+    reactor::spawn(async move { kept.keep_window(&at, wanted, 0).await });
     Ok(Some(Window::new(shared, namespace.geometry().block_bytes)))
 }

@@ -21,6 +21,7 @@ pub use crate::capsule::{Capsule, CapsulePlace, Flow};
 pub use crate::error::{Closed, TransferError};
 use crate::payload::Payload;
 use crate::rdma;
+use crate::rdma::listener::Wanted;
 use crate::tcp;
 
 /// Where hosts connect to.
@@ -65,7 +66,12 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => Ok(Accepted::Tcp(listener.accept().await?.0)),
-            Self::Rdma(listener) => listener.accept().await?.attach().await.map(Accepted::rdma),
+            Self::Rdma(listener) => loop {
+                // Who serves connections where they come hands no rings out: they are refused.
+                if let Wanted::Queue(asked) = listener.accept().await? {
+                    return asked.attach().await.map(Accepted::rdma);
+                }
+            },
         }
     }
 
@@ -79,7 +85,10 @@ impl Listener {
                 let (socket, peer) = listener.accept_fd().await?;
                 Ok(Detached::Tcp { socket, peer })
             }
-            Self::Rdma(listener) => Ok(Detached::Rdma(Box::new(listener.accept().await?))),
+            Self::Rdma(listener) => Ok(match listener.accept().await? {
+                Wanted::Queue(asked) => Detached::Rdma(Box::new(asked)),
+                Wanted::Ring(asked) => Detached::Ring(Box::new(asked)),
+            }),
         }
     }
 }
@@ -93,6 +102,8 @@ pub enum Detached {
     },
     /// Asked for; refused when dropped.
     Rdma(Box<rdma::listener::Asked>),
+    /// No queue's: a ring of a direct write window that its host asks for; refused when dropped.
+    Ring(Box<rdma::ring::Asked>),
 }
 
 impl Detached {
@@ -102,6 +113,7 @@ impl Detached {
         match self {
             Self::Tcp { peer, .. } => TransportAddress::Tcp(*peer),
             Self::Rdma(asked) => TransportAddress::Rdma(asked.peer()),
+            Self::Ring(asked) => TransportAddress::Rdma(asked.peer()),
         }
     }
 
@@ -114,6 +126,7 @@ impl Detached {
         match self {
             Self::Tcp { socket, .. } => Ok(Accepted::Tcp(TcpStream::from_fd(socket)?)),
             Self::Rdma(asked) => asked.attach().await.map(Accepted::rdma),
+            Self::Ring(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "a ring is no queue")),
         }
     }
 }

@@ -27,3 +27,4 @@ mod tcp;
 pub use address::TransportAddress;
 pub use landing::landing;
 pub use race::race;
+pub use rdma::ring;

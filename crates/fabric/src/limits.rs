@@ -116,6 +116,16 @@ pub const RDMA_HOST_STAGING_BYTES: usize = 4 * 1024 * 1024;
 pub const RDMA_HOST_ADMIN_STAGING_BYTES: usize = TRANSFER_BYTES as usize;
 const _: () = assert!(RDMA_HOST_STAGING_BYTES >= TRANSFER_BYTES as usize);
 
+/// How long each step of finding the way to a ring may take.
+pub const RING_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the host of a direct write window looks all the time whether a record has arrived, before it sleeps between
+/// looks: some turns through the network.
+pub const RING_SPIN: Duration = Duration::from_micros(100);
+
+/// Between two looks after that.
+pub const RING_LOOK: Duration = Duration::from_micros(100);
+
 /// Responses of an RDMA connection that are under way beside those of the commands it has.
 pub const RDMA_SPARE_RESPONSES: u16 = 8;
 

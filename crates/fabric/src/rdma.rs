@@ -6,10 +6,12 @@
 //! writes, and no other.
 
 pub mod controller;
+mod dial;
 pub mod host;
 mod layout;
 pub mod link;
 pub mod listener;
+pub mod ring;
 mod site;
 mod staging;
 mod status;

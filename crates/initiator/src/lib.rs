@@ -47,4 +47,4 @@ pub use queue::{Completion, Data, Memory, Queue};
 pub use remote::{Address, Remote};
 pub use windows::{Descriptors, DirectWindow, NotDone, SharedWindow, Standing, WindowUse, Written};
 #[cfg(feature = "testing")]
-pub use windows::{Ring, RingCopy, Step, Writing};
+pub use windows::{Ring, RingCopies, RingCopy, Step, Writing};

@@ -2,6 +2,8 @@
 //! by whichever thread has something to write, without a reactor.
 
 mod attach;
+mod copies;
+mod dial;
 mod direct;
 mod negotiate;
 mod ring;
@@ -14,9 +16,12 @@ mod written;
 
 pub use attach::Descriptors;
 pub(crate) use attach::receive;
+#[cfg(feature = "testing")]
+pub use copies::{Copies as RingCopies, Copy as RingCopy};
+pub(crate) use dial::dial;
 pub use direct::DirectWindow;
 #[cfg(feature = "testing")]
-pub use ring::{Copy as RingCopy, Ring, Step, Writing};
+pub use ring::{Ring, Step, Writing};
 pub use shared::SharedWindow;
 pub use standing::Standing;
 pub use wanted::WindowUse;

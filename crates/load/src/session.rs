@@ -168,9 +168,10 @@ impl Post {
         }
         match &endpoint {
             Endpoint::Namespace { namespace, window } => {
+                let wanted = job.window;
                 let kept = async {
                     match window {
-                        Some(window) => namespace.keep_window(window, 0).await,
+                        Some(window) => namespace.keep_window(window, wanted, 0).await,
                         None => std::future::pending().await,
                     }
                 };

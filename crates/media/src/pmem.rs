@@ -107,6 +107,13 @@ impl Pmem {
         }
     }
 
+    /// Whether what another machine's network card stored here, and is seen, is as durable as it will be without a
+    /// [flush](Self::flush).
+    #[must_use]
+    pub const fn keeps_what_is_seen(&self) -> bool {
+        !matches!(self, Self::Dax(_))
+    }
+
     /// Capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {

@@ -21,12 +21,15 @@ const UNIT: u64 = 4096;
 pub enum Fabric {
     /// Memory that host and target share.
     Shm,
+    /// Memory of the target's that the host writes by RDMA.
+    Rdma,
 }
 
 impl Fabric {
     const fn from_raw(raw: u32) -> Option<Self> {
         match raw {
             1 => Some(Self::Shm),
+            2 => Some(Self::Rdma),
             _ => None,
         }
     }
@@ -34,6 +37,7 @@ impl Fabric {
     const fn raw(self) -> u32 {
         match self {
             Self::Shm => 1,
+            Self::Rdma => 2,
         }
     }
 }
@@ -106,7 +110,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_read_and_other_lengths_and_fabrics_are_refused() {
         let (nsid, fabric) = (3, Fabric::Shm);
-        for ring_bytes in [None, Some(1 << 20)] {
+        for (ring_bytes, fabric) in [(None, fabric), (Some(1 << 20), Fabric::Rdma)] {
             let asked = WindowReceive { nsid, fabric, ring_bytes };
             assert_eq!(WindowReceive::parse(&asked.to_sqe(9)), Ok(asked));
         }
@@ -116,7 +120,7 @@ mod tests {
         for refused in [
             (Sqe { cdw10: 126.into(), ..sqe }, 10),
             (Sqe { cdw11: 0.into(), ..sqe }, 11),
-            (Sqe { cdw11: 2.into(), ..sqe }, 11),
+            (Sqe { cdw11: 3.into(), ..sqe }, 11),
         ] {
             let refusal = WindowReceive::parse(&refused.0).unwrap_err();
             assert_eq!(refusal, Refusal::at(Reason::Value, refused.1, 0));

@@ -9,7 +9,7 @@ pub mod malice;
 use crate::model::{Begun, Serial, Target};
 use engine::GrantedWindow;
 use initiator::canary::{self, Canary};
-use initiator::{Ring, RingCopy, Standing, Step, Writing, Written};
+use initiator::{Ring, RingCopies, RingCopy, Standing, Step, Writing, Written};
 use malice::Malice;
 use media::{Pmem, pmem::on_core_of};
 use reactor::Bell;
@@ -159,7 +159,8 @@ impl Held {
             let copies = ring.copies.iter();
             let copies =
                 copies.map(|c| RingCopy { state: handle(&c.state), memory: handle(&c.ring) });
-            Ring::new(&grant, copies.collect(), Bell::new().expect("a bell"))
+            let bell = Bell::new().expect("a bell");
+            Ring::new(&grant, RingCopies::mapped(&grant, copies.collect(), bell))
         };
         let memory = |ring: &engine::GrantedRing| {
             let copies = ring.copies.iter();
@@ -198,7 +199,8 @@ impl Held {
         let ring = self.grant.ring_of(offset, data.len());
         let fits = data.len() <= window::DATA_BYTES_MAX && self.is_usable() && !self.busy.get();
         let Some(ring) = ring.filter(|_| fits) else { return Err((data, begun)) };
-        let writing = self.act(|| self.rings.borrow_mut()[ring].begin(offset, &data));
+        let writing =
+            self.act(|| self.rings.borrow_mut()[ring].begin(offset, &data, &self.standing));
         let Ok(writing) = writing else { return Err((data, begun)) };
         self.busy.set(true);
         let (what, v) = (what.to_owned(), v.clone());

@@ -158,6 +158,13 @@ impl Target {
         let _ = self.windows.set(windows);
     }
 
+    /// Has a ring be given to the host that asks for it by RDMA; refused where there are no windows.
+    pub fn hand_out(&self, asked: Box<fabric::ring::Asked>) {
+        if let Some(windows) = self.windows() {
+            windows.hand_out(asked);
+        }
+    }
+
     /// What grants direct write windows; `None` where there are none.
     pub(crate) fn windows(&self) -> Option<&Arc<dyn Windows>> {
         self.windows.get()

@@ -170,12 +170,14 @@ impl Endpoint {
         }
     }
 
-    /// Takes the connection, saying `private`. Receives should be posted before.
+    /// Takes the connection, saying `private`. Receives should be posted before. The peer reads of this end's
+    /// [exposed](crate::Exposed) memory so often at once.
     ///
     /// # Errors
     /// The peer is gone.
-    pub fn accept(&self, private: &[u8]) -> io::Result<()> {
+    pub fn accept(&self, private: &[u8], reads_of_peer: u8) -> io::Result<()> {
         let mut parameters = self.parameters(private);
+        parameters.responder_resources = reads_of_peer;
         // SAFETY: the identifier is ours, and so many bytes are there.
         checked(unsafe { (self.functions.rdma_accept)(self.id.as_ptr(), &raw mut parameters) })
     }

@@ -154,7 +154,9 @@ const _: () = assert!(size_of::<QueuePairInit>() == 64 && offset_of!(QueuePairIn
 pub const QPT_RC: c_uint = 2;
 /// `IBV_ACCESS_LOCAL_WRITE`, `IBV_ACCESS_REMOTE_WRITE` and `IBV_ACCESS_REMOTE_READ`.
 pub const ACCESS_LOCAL_WRITE: c_int = 1;
+/// `IBV_ACCESS_REMOTE_WRITE`.
 pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
+/// `IBV_ACCESS_REMOTE_READ`.
 pub const ACCESS_REMOTE_READ: c_int = 1 << 2;
 
 /// `struct ibv_device_attr`.

@@ -155,7 +155,7 @@ impl Drop for Memory {
 }
 
 /// Says what to do where memory cannot be locked.
-fn unlocked(error: io::Error, bytes: usize) -> io::Error {
+pub(crate) fn unlocked(error: io::Error, bytes: usize) -> io::Error {
     if error.raw_os_error() != Some(libc::ENOMEM) {
         return error;
     }

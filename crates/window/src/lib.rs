@@ -4,6 +4,7 @@
 //! The host stores a [`Record`] with its data, fences, and looks whether the window [stands](Phase::Stands): then the write is
 //! durable, and complete. The target takes what is there before it does anything else with the volume.
 
+pub mod dial;
 pub mod grant;
 pub mod page;
 pub mod reader;

@@ -29,6 +29,11 @@ const LOG_GONE: &str = "there is no such file: put it back; or, where it is lost
                         and --log makes a new one, and what was acknowledged and not on the drives \
                         yet is lost";
 
+/// The same where another of the log's devices is there.
+const LOG_HALF_GONE: &str = "there is no such file: put it back; or name the log's other device alone, which has all \
+                             of it if it was in use to the last, and is refused if it was not; `flashloom pool log \
+                             move` has the log be on two again";
+
 /// Drives and log devices, open.
 pub struct MadeOf {
     pub drives: Vec<Member>,
@@ -358,6 +363,14 @@ pub(super) fn check_are_ours(places: &[LogPlace]) -> Result<()> {
     Ok(())
 }
 
+/// Whether another device of the log than this one is there.
+fn other_is_there(places: &[LogPlace], this: &LogPlace) -> bool {
+    places.iter().any(|place| match place {
+        LogPlace::Pmem(path) | LogPlace::Bbu(path) => place != this && path.exists(),
+        LogPlace::Drives => false,
+    })
+}
+
 /// Opens a log's devices, creating files of `create` bytes.
 fn open_log(
     places: &[LogPlace],
@@ -380,6 +393,9 @@ fn open_log(
         named_once(locks, path)?;
         let device = opened.map_err(|error| {
             Error::failed(format!("cannot open the commit log {place}"), error).help(match place {
+                _ if create.is_none() && !path.exists() && other_is_there(places, place) => {
+                    LOG_HALF_GONE
+                }
                 _ if create.is_none() && !path.exists() => LOG_GONE,
                 _ if fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0) => {
                     "it is empty: remove it where a log is to be made"

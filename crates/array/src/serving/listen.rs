@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use api::value::{Address, Transport};
-use fabric::controller::Listener;
+use fabric::controller::{Detached, Listener};
 use reactor::Call;
 use target::Target;
 use target::listener::ListenerId;
@@ -165,6 +165,7 @@ impl Acceptor {
 
     async fn accept(&self, socket: &Listener) {
         match socket.accept_detached().await {
+            Ok(Detached::Ring(asked)) => self.target.hand_out(asked),
             Ok(connection) => {
                 let id = ListenerId(self.id.load(Ordering::Acquire));
                 self.reactors.hand_over(connection, &self.target, id);

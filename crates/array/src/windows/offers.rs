@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::GrantedRing;
+use nvme::window::Fabric;
 use reactor::Nanos;
 use std::os::fd::OwnedFd;
 use uuid::Uuid;
@@ -44,8 +45,36 @@ impl Ring {
 struct Offer {
     volume: [u8; 16],
     number: u32,
+    fabric: Fabric,
     until: Nanos,
-    rings: Vec<Ring>,
+    ring_bytes: u64,
+    /// Those that were not handed out.
+    rings: Vec<Option<Ring>>,
+}
+
+/// A ring for somebody who asked for it alone.
+#[derive(Debug)]
+pub struct One {
+    pub ring: Ring,
+    pub ring_bytes: u64,
+    pub volume: [u8; 16],
+    /// How many its window has.
+    pub rings: usize,
+}
+
+/// What a grant offers, beside its rings.
+#[derive(Clone, Copy, Debug)]
+pub struct Of {
+    pub volume: [u8; 16],
+    pub number: u32,
+    pub fabric: Fabric,
+    pub ring_bytes: u64,
+}
+
+impl Offer {
+    fn is_good(&self, now: Nanos, fabric: Fabric) -> bool {
+        now < self.until && self.fabric == fabric
+    }
 }
 
 /// By token. One of a volume at a time, which bounds them.
@@ -58,16 +87,13 @@ impl Offers {
     }
 
     /// Has rings be handed out, once and until then, in place of others of the volume; the token for them.
-    pub fn offer(
-        &self,
-        until: Nanos,
-        (volume, number): ([u8; 16], u32),
-        rings: Vec<Ring>,
-    ) -> Token {
+    pub fn offer(&self, until: Nanos, of: Of, rings: Vec<Ring>) -> Token {
         let token = drawn();
+        let Of { volume, number, fabric, ring_bytes } = of;
+        let rings = rings.into_iter().map(Some).collect();
         let mut offers = self.lock();
         offers.retain(|_, offer| offer.volume != volume);
-        offers.insert(token, Offer { volume, number, until, rings });
+        offers.insert(token, Offer { volume, number, fabric, until, ring_bytes, rings });
         token
     }
 
@@ -75,8 +101,21 @@ impl Offers {
     pub fn take(&self, now: Nanos, token: &Token) -> Option<Vec<Ring>> {
         let mut offers = self.lock();
         // One that is late is not taken: it is what nobody has asked for.
-        offers.get(token).filter(|offer| now < offer.until)?;
-        offers.remove(token).map(|offer| offer.rings)
+        offers.get(token).filter(|offer| offer.is_good(now, Fabric::Shm))?;
+        offers.remove(token).map(|offer| offer.rings.into_iter().flatten().collect())
+    }
+
+    /// A ring for a token by RDMA, which is good for the others still.
+    pub fn take_one(&self, now: Nanos, token: &Token, ring: usize) -> Option<One> {
+        let mut offers = self.lock();
+        let offer = offers.get_mut(token).filter(|offer| offer.is_good(now, Fabric::Rdma))?;
+        let taken = offer.rings.get_mut(ring)?.take()?;
+        let Offer { ring_bytes, volume, .. } = *offer;
+        let one = One { ring: taken, ring_bytes, volume, rings: offer.rings.len() };
+        if offer.rings.iter().all(Option::is_none) {
+            offers.remove(token);
+        }
+        Some(one)
     }
 
     /// A window ends: its rings are nobody's.

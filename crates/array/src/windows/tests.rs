@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nvme::window::Fabric;
 use reactor::net::TcpStream;
 use reactor::{Config, Handle, Reactor};
 use window::Token;
 
-use super::offers::{Offers, Ring, RingFiles};
+use super::offers::{Of, Offers, Ring, RingFiles};
 use super::socket::Socket;
 use crate::limits::{TOKEN_LIFE, WINDOW_CALLERS, WINDOW_PATIENCE};
 
@@ -44,6 +45,10 @@ fn rings(copies: &[usize]) -> Vec<Ring> {
     copies.iter().enumerate().map(ring).collect()
 }
 
+const fn of(volume: [u8; 16], number: u32, fabric: Fabric) -> Of {
+    Of { volume, number, fabric, ring_bytes: 1 << 20 }
+}
+
 struct Place {
     dir: tempfile::TempDir,
     offers: Arc<Offers>,
@@ -70,7 +75,7 @@ impl Place {
 
     fn offer(&self, copies: &[usize]) -> Token {
         let until = reactor::now_exact() + 60_000_000_000;
-        self.offers.offer(until, ([1; 16], 3), rings(copies))
+        self.offers.offer(until, of([1; 16], 3, Fabric::Shm), rings(copies))
     }
 }
 
@@ -148,17 +153,17 @@ fn another_token_and_what_is_none_get_nothing_and_leave_the_rings() {
 fn a_token_is_good_for_its_time_and_for_the_last_window_of_its_volume() {
     let offers = Offers::default();
     let (volume, now) = ([1; 16], 1000);
-    let first = offers.offer(now + 10, (volume, 3), rings(&[1]));
+    let first = offers.offer(now + 10, of(volume, 3, Fabric::Shm), rings(&[1]));
     assert!(offers.take(now + 10, &first).is_none(), "too late");
     assert_eq!(offers.expire(now + 10), [(volume, 3)], "and gone");
-    let first = offers.offer(now + 10, (volume, 3), rings(&[1]));
-    let other = offers.offer(now + 20, ([2; 16], 3), rings(&[1]));
-    let second = offers.offer(now + 30, (volume, 4), rings(&[1]));
+    let first = offers.offer(now + 10, of(volume, 3, Fabric::Shm), rings(&[1]));
+    let other = offers.offer(now + 20, of([2; 16], 3, Fabric::Shm), rings(&[1]));
+    let second = offers.offer(now + 30, of(volume, 4, Fabric::Shm), rings(&[1]));
     assert!(first != second && second != other);
     assert!(offers.take(now, &first).is_none(), "there is another in its place");
     offers.withdraw(volume, 3);
     assert_eq!(offers.take(now + 29, &second).unwrap().len(), 1, "of another number");
-    let third = offers.offer(now + 30, (volume, 5), rings(&[1]));
+    let third = offers.offer(now + 30, of(volume, 5, Fabric::Shm), rings(&[1]));
     offers.withdraw(volume, 5);
     assert!(offers.take(now, &third).is_none(), "it has ended");
     assert_eq!(offers.expire(now + 19), []);
@@ -167,6 +172,27 @@ fn a_token_is_good_for_its_time_and_for_the_last_window_of_its_volume() {
     assert_eq!(offers.expire(now + 20), [([2; 16], 3)], "whose window nobody writes by");
     assert!(offers.is_empty());
     assert_eq!(TOKEN_LIFE, Duration::from_secs(10), "as docs/anof.md says");
+}
+
+/// Each ring of a window is asked for by itself, and the window is ended where one never is.
+#[test]
+fn by_rdma_each_ring_is_handed_out_once_and_none_by_another_fabric() {
+    let offers = Offers::default();
+    let (volume, now) = ([1; 16], 1000);
+    let token = offers.offer(now + 10, of(volume, 3, Fabric::Rdma), rings(&[2, 1]));
+    assert!(offers.take(now, &token).is_none(), "not by the socket");
+    let one = offers.take_one(now, &token, 1).unwrap();
+    assert_eq!((one.volume, one.rings, one.ring_bytes), (volume, 2, 1 << 20));
+    assert_eq!((one.ring.copies.len(), said(&one.ring.bell)), (1, "bell 1".to_owned()));
+    assert!(offers.take_one(now, &token, 1).is_none(), "once");
+    assert!(offers.take_one(now, &token, 2).is_none(), "there is none");
+    assert!(offers.take_one(now + 10, &token, 0).is_none(), "too late");
+    assert_eq!(offers.expire(now + 10), [(volume, 3)]);
+    let token = offers.offer(now + 10, of(volume, 4, Fabric::Rdma), rings(&[1]));
+    assert!(offers.take_one(now, &token, 0).is_some());
+    assert_eq!(offers.expire(now + 10), [], "all of it is its host's");
+    let token = offers.offer(now + 10, of(volume, 5, Fabric::Shm), rings(&[1]));
+    assert!(offers.take_one(now, &token, 0).is_none(), "not by RDMA");
 }
 
 #[test]

@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use nvme::rdma::{AcceptData, Most, RejectData, RejectStatus, Request};
 use reactor::event::Descriptor;
 use verbs::Endpoint;
+use window::dial::Ask;
 use zerocopy::IntoBytes;
 
 use super::layout::Layout;
 use super::link::Link;
+use super::ring;
 use super::site::{self, Site};
 use crate::limits::{QUEUE_DEPTH, RDMA_ADMIN_DEPTH};
 
@@ -52,19 +54,23 @@ impl Listener {
         self.listener.local()
     }
 
-    /// The next connection that a host asks for. Those that ask for what no queue is are refused.
+    /// The next connection that a host asks for. Those that ask for what is neither a queue nor a ring are refused.
     ///
     /// # Errors
     /// The connection manager's; too few descriptors.
-    pub async fn accept(&self) -> io::Result<Asked> {
+    pub async fn accept(&self) -> io::Result<Wanted> {
         loop {
             while let Some(mut request) = self.listener.accept()? {
+                if let Some(ask) = Ask::decode(request.private()) {
+                    refuse(&mut request, RejectStatus::NoResources);
+                    return Ok(Wanted::Ring(ring::Asked::new(request, ask)));
+                }
                 match Request::parse(request.private(), MOST) {
                     Ok(_) if request.reads() == 0 => refuse(&mut request, RejectStatus::Ird),
                     Ok(wanted) => {
                         // What is said when it is dropped: nobody took it.
                         refuse(&mut request, RejectStatus::NoResources);
-                        return Ok(Asked { request, wanted });
+                        return Ok(Wanted::Queue(Asked { request, wanted }));
                     }
                     Err(status) => refuse(&mut request, status),
                 }
@@ -78,7 +84,16 @@ fn refuse(request: &mut verbs::Request, status: RejectStatus) {
     request.refuse_with(RejectData::new(status).as_bytes());
 }
 
-/// A connection that a host asks for; refused when dropped.
+/// What a host asks for a connection for.
+#[derive(Debug)]
+pub enum Wanted {
+    /// A queue of a controller's.
+    Queue(Asked),
+    /// A ring of a direct write window.
+    Ring(ring::Asked),
+}
+
+/// A queue that a host asks for; refused when dropped.
 pub struct Asked {
     request: verbs::Request,
     wanted: Request,
@@ -120,7 +135,7 @@ impl Asked {
             for slot in 0..layout.receives() {
                 endpoint.post_receive(u64::from(slot), layout.receive(slot))?;
             }
-            endpoint.accept(AcceptData::new(wanted.commands).as_bytes())?;
+            endpoint.accept(AcceptData::new(wanted.commands).as_bytes(), 0)?;
             Ok(endpoint)
         });
         Ok(Link { endpoint: endpoint.await?, site, layout, receives })

@@ -190,7 +190,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "TIME", value_parser = checked("reconnect"))]
     pub reconnect: Option<String>,
 
-    /// Have writes go by a direct write window, where the target is on this machine and has one: off, auto, shm, or
+    /// Have writes go by a direct write window, where the target has one: off, auto, shm (on this machine), rdma, or
     /// require, which fails without. [default: off]
     #[arg(long, value_name = "USE", value_parser = checked("window"))]
     pub window: Option<String>,

@@ -233,6 +233,31 @@ fn a_pool_that_lacks_a_drive_is_served_once_that_is_accepted() {
 }
 
 /// It could be opened no more, whatever its drives had.
+/// Nobody is told to accept a loss where there is none.
+#[test]
+fn a_pool_one_of_whose_logs_devices_is_lost_is_imported_with_the_other() {
+    let (made, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (dir, other) = (made.path(), other.path());
+    let port = free_port();
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
+    let daemon = Daemon::start(dir, &serve);
+    let place = |name: &str| format!("{}/{name}", dir.display());
+    let drives = format!("--drive {},size=512MiB --drive {},size=512MiB", place("d0"), place("d1"));
+    let (one, two) = (format!("--log bbu:{}", place("l0")), format!("--log bbu:{}", place("l1")));
+    json(dir, &format!("pool create fast {drives} {one} {two} --log-size 12MiB"));
+    json(dir, "volume create fast/a --size 1GiB");
+    // Killed: something may be in the log.
+    drop(daemon);
+    fs::remove_file(dir.join("l1")).unwrap();
+    let daemon = Daemon::start(other, &serve);
+    let import = format!("pool import --drive {} --drive {}", place("d0"), place("d1"));
+    let (_, said) = failure(other, &format!("{import} {one} {two}"));
+    assert!(said.contains("other device alone") && !said.contains("accept-loss"), "{said}");
+    json(other, &format!("{import} {one} --force --yes"));
+    assert_eq!(json(other, "volume list")[0]["size"], 1 << 30);
+    daemon.stop();
+}
+
 #[test]
 fn a_pool_whose_log_is_lost_opens_for_whoever_accepts_that() {
     let dir = tempfile::tempdir().unwrap();

@@ -167,7 +167,7 @@ impl Life {
         drop(paths);
         let session = path.live();
         if let Some(session) = &session {
-            self.close(&path, session, "the path was removed");
+            self.close(&path, session, 0, "the path was removed");
         }
         path.end(&Arc::new(Error::Lost("the path was removed")));
         self.settle_when_over();
@@ -238,9 +238,12 @@ impl Life {
     }
 
     fn try_session(&self, claim: &Claim, sqe: &Sqe) -> Option<Result<Rc<Session>, Error>> {
+        let changes = claim.effect != Effect::None;
+        if changes {
+            self.hear_of_doubt();
+        }
         let Some(session) = self.pick() else { return self.verdict().map(Err) };
-        let may =
-            claim.effect == Effect::None || self.fence.permits(|| Extent::of(sqe), claim.ticket);
+        let may = !changes || self.fence.permits(|| Extent::of(sqe), claim.ticket);
         may.then_some(Ok(session))
     }
 
@@ -275,30 +278,56 @@ impl Life {
 
     /// Says that a session is of no more use. Commands wait for the next one, or take another path, from now on.
     pub fn lose(&self, session: &Rc<Session>, why: Error) {
+        self.lose_with(session, 0, why);
+    }
+
+    /// The same, with so many direct writes that are in doubt as well.
+    fn lose_with(&self, session: &Rc<Session>, direct: usize, why: Error) {
         let path = {
             let paths = self.paths.borrow();
             let lost = paths.iter().find(|path| path.is_live(session.generation)).cloned();
             let Some(path) = lost else { return };
             path
         };
-        self.close(&path, session, "the association was lost");
+        self.close(&path, session, direct, "the association was lost");
         path.away(why);
         self.changed.raise();
     }
 
     /// Ends a session's queues. What they have in flight that changes something is in doubt.
-    fn close(&self, path: &Path, session: &Session, why: &'static str) {
+    fn close(&self, path: &Path, session: &Session, direct: usize, why: &'static str) {
         session.end_queues(why);
         self.close_window(session.generation);
         if path.remote.options.fencing == Fencing::Proven {
             let until = now_exact().saturating_add(nanos(session.quiesce_time()));
-            self.fence.close(session.generation, session.in_doubt(), until);
+            self.fence.close(session.generation, session.in_doubt() + direct, until);
             self.hold_window();
+        }
+    }
+
+    /// A direct write may arrive of which nobody will be told. What changes something waits until its window has ended, as
+    /// that ends with its association.
+    fn hear_of_doubt(&self) {
+        let doubted = self
+            .window
+            .borrow()
+            .as_ref()
+            .and_then(|(generation, standing)| standing.take_doubt().then_some(*generation));
+        let Some(generation) = doubted else { return };
+        let sessions = self.sessions();
+        if let Some(session) = sessions.iter().find(|session| session.generation == generation) {
+            self.lose_with(session, 1, Error::Lost("the connection of its direct write window"));
+        } else {
+            // Lost before, and nobody has asked since whether that has been noticed there.
+            let until = now_exact().saturating_add(nanos(self.quiesce.get()));
+            self.fence.close(generation, 1, until);
+            self.changed.raise();
         }
     }
 
     /// The session by which a direct write window may be asked for: there is nothing that its writes might overtake.
     pub fn for_window(&self) -> Result<Rc<Session>, Error> {
+        self.hear_of_doubt();
         if self.fence.next().is_some() {
             return Err(Error::Lost("commands of a lost association are in doubt"));
         }
@@ -308,8 +337,15 @@ impl Life {
 
     /// A window is asked for by this session. Nothing is written by the one before any more.
     pub fn stand(&self, session: &Session, standing: Arc<Standing>) {
+        self.hear_of_doubt();
         let before = self.window.replace(Some((session.generation, standing)));
         before.iter().for_each(|(_, before)| before.hold());
+    }
+
+    /// What the writers of the window that was asked for last are told.
+    #[cfg(test)]
+    pub fn standing(&self) -> Option<Arc<Standing>> {
+        self.window.borrow().as_ref().map(|(_, standing)| Arc::clone(standing))
     }
 
     /// Whether writes may begin by the window that was asked for last.
@@ -366,7 +402,7 @@ impl Life {
     /// A path is over. So is the namespace with the last one.
     pub(super) fn end_path(&self, path: &Path, why: Error) {
         if let Some(session) = path.live() {
-            self.close(path, &session, "the path is over");
+            self.close(path, &session, 0, "the path is over");
         }
         path.end(&Arc::new(why));
         self.settle_when_over();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nvme::status::Status;
+use nvme::window::Fabric;
 
 use super::Namespace;
 use super::session::Session;
@@ -13,11 +14,11 @@ use crate::Error;
 use crate::limits::{
     WINDOW_DELAY, WINDOW_DELAY_MOST, WINDOW_REQUIRED, WINDOW_REQUIRED_LOOK, WINDOW_STOOD,
 };
-use crate::windows::{DirectWindow, SharedWindow, Standing, WindowUse, receive};
+use crate::windows::{DirectWindow, SharedWindow, Standing, WindowUse, dial, receive};
 
 impl Namespace {
-    /// Has the target grant a direct write window, in memory of this machine, with rings of so many bytes each; 0
-    /// leaves that to it. A window that this host had of the volume ends. Writes by it are complete when they return,
+    /// Has the target grant a direct write window as it is wanted, with rings of so many bytes each; 0 leaves that to
+    /// it. A window that this host had of the volume ends. Writes by it are complete when they return,
     /// and durable; with commands in flight they have no order.
     ///
     /// It may be used until its association is lost, or a command that changes something was lost with another one:
@@ -26,14 +27,15 @@ impl Namespace {
     /// # Errors
     /// [`Error::Command`] when the target refuses; [`Error::Window`] when what it grants cannot be had here; those of
     /// a namespace that is away.
-    pub async fn window(&self, ring_bytes: u64) -> Result<DirectWindow, Error> {
+    pub async fn window(&self, wanted: WindowUse, ring_bytes: u64) -> Result<DirectWindow, Error> {
         let session = self.inner.life.for_window()?;
-        self.window_by(&session, ring_bytes).await
+        self.window_by(&session, wanted, ring_bytes).await
     }
 
     async fn window_by(
         &self,
         session: &Rc<Session>,
+        wanted: WindowUse,
         ring_bytes: u64,
     ) -> Result<DirectWindow, Error> {
         let life = &self.inner.life;
@@ -44,13 +46,20 @@ impl Namespace {
         if !controller.has_windows() {
             return Err(Error::Answer("no direct write windows, as its controller says"));
         }
-        let grant = controller.ask_for_window(life.nsid(), ring_bytes).await?;
+        let address = controller.association().address;
+        let fabric = wanted.fabric(address.trtype());
+        let fabric = fabric.ok_or(Error::Answer("no direct write window, as is wanted"))?;
+        let grant = controller.ask_for_window(life.nsid(), fabric, ring_bytes).await?;
         let number = grant.number;
         if grant.block_bytes != self.geometry().block_bytes {
             let _ = controller.end_window(life.nsid(), number).await;
             return Err(Error::Answer("a direct write window of other blocks"));
         }
-        match reactor::blocking(move || receive(grant, standing)).await {
+        let received = match fabric {
+            Fabric::Shm => reactor::blocking(move || receive(grant, standing)).await,
+            Fabric::Rdma => dial(grant, address, standing).await,
+        };
+        match received {
             Ok(window) => Ok(window),
             Err(source) => {
                 // Why it cannot be had tells more than that it could not be given back.
@@ -58,6 +67,12 @@ impl Namespace {
                 Err(Error::Window { source })
             }
         }
+    }
+
+    /// Has a direct write be in doubt, as one that was on its way when its connection failed.
+    #[cfg(test)]
+    pub(crate) fn doubt_direct_write(&self) {
+        self.inner.life.standing().expect("a window was asked for").doubt();
     }
 
     /// A place for a window, and one in it if that can be had; none when it is not wanted. It is for the caller to have
@@ -73,7 +88,7 @@ impl Namespace {
         let asked = match wanted {
             WindowUse::Require => self.required_window().await.map(Some)?,
             // There may be one later.
-            _ => self.window(0).await.ok(),
+            _ => self.window(wanted, 0).await.ok(),
         };
         if let Some(window) = asked {
             shared.put(window).await;
@@ -85,7 +100,7 @@ impl Namespace {
     async fn required_window(&self) -> Result<DirectWindow, Error> {
         let mut waited = Duration::ZERO;
         loop {
-            match self.window(0).await {
+            match self.window(WindowUse::Require, 0).await {
                 Err(Error::Command { status, .. })
                     if status.is(Status::WINDOW_BUSY) && waited < WINDOW_REQUIRED => {}
                 other => return other,
@@ -97,7 +112,7 @@ impl Namespace {
 
     /// Keeps a window in `shared` as far as that can be: asks for another one when the last has ended, but not all the
     /// time, and not again where it was refused for good. Never returns.
-    pub async fn keep_window(&self, shared: &SharedWindow, ring_bytes: u64) {
+    pub async fn keep_window(&self, shared: &SharedWindow, wanted: WindowUse, ring_bytes: u64) {
         let (mut delay, mut since) = (WINDOW_DELAY, reactor::now());
         // The association that is known to have none.
         let mut refused = None;
@@ -117,7 +132,7 @@ impl Namespace {
             }
             // Also after one that was granted: where others want one as well, none of them is to be of no use.
             delay = (delay * 2).min(WINDOW_DELAY_MOST);
-            match self.window_by(&session, ring_bytes).await {
+            match self.window_by(&session, wanted, ring_bytes).await {
                 Ok(window) => {
                     shared.put(window).await;
                     since = reactor::now();

@@ -62,7 +62,7 @@ fn a_window_is_granted_fetched_and_written_by() {
         let socket = Socket::new();
         peer.grant(socket.grant.clone());
         let (mut taker, served) = socket.serve();
-        let mut window = namespace.window(RING_BYTES_MIN).await.unwrap();
+        let mut window = namespace.window(WindowUse::Auto, RING_BYTES_MIN).await.unwrap();
         assert!(served.join().unwrap());
         assert_eq!((window.number(), window.block_bytes()), (7, 512));
         assert_eq!(window.write(1024, &[3; 512]), Written::Done);
@@ -78,26 +78,29 @@ fn a_window_is_granted_fetched_and_written_by() {
 #[test]
 fn what_cannot_be_had_is_told_and_given_back() {
     on_kernel(|peer, namespace| async move {
-        let refused = namespace.window(0).await.unwrap_err();
+        let refused = namespace.window(WindowUse::Auto, 0).await.unwrap_err();
         let Error::Command { status, .. } = refused else { panic!("{refused}") };
         assert!(status.is(Status::INVALID_OPCODE));
         let socket = Socket::new();
         peer.grant(socket.grant.clone());
-        let nobody = namespace.window(0).await.unwrap_err();
+        let nobody = namespace.window(WindowUse::Auto, 0).await.unwrap_err();
         assert!(matches!(nobody, Error::Window { .. }), "{nobody}");
         assert_eq!(peer.windows(), (1, vec![7]));
         let (_taker, served) = socket.serve();
         peer.grant(Grant { token: [1; 16], ..socket.grant.clone() });
-        let stranger = namespace.window(0).await.unwrap_err();
+        let stranger = namespace.window(WindowUse::Auto, 0).await.unwrap_err();
         assert!(stranger.to_string().contains("token"), "{stranger}");
         assert!(!served.join().unwrap());
         let (_taker, served) = socket.serve();
         peer.grant(Grant { epoch: 1, ..socket.grant.clone() });
-        let other = namespace.window(0).await.unwrap_err();
+        let other = namespace.window(WindowUse::Auto, 0).await.unwrap_err();
         assert!(other.to_string().contains("another direct write window"), "{other}");
         assert!(served.join().unwrap());
         peer.grant(Grant { block_bytes: 4096, ..socket.grant.clone() });
-        assert!(matches!(namespace.window(0).await.unwrap_err(), Error::Answer(_)));
+        assert!(matches!(
+            namespace.window(WindowUse::Auto, 0).await.unwrap_err(),
+            Error::Answer(_)
+        ));
         assert_eq!(peer.windows(), (4, vec![7, 7, 7, 7]));
         drop(socket.folder);
     });
@@ -111,7 +114,10 @@ fn nothing_is_asked_of_a_controller_that_does_not_say_that_it_has_windows() {
         let peer = Rc::new(Scripted::start(script));
         let namespace = attach(&peer, options()).await;
         peer.grant(testing::grant(1, RING_BYTES_MIN));
-        assert!(matches!(namespace.window(0).await.unwrap_err(), Error::Answer(_)));
+        assert!(matches!(
+            namespace.window(WindowUse::Auto, 0).await.unwrap_err(),
+            Error::Answer(_)
+        ));
         assert_eq!(peer.windows(), (0, vec![]));
     });
 }
@@ -146,7 +152,7 @@ fn another_window_is_asked_for_when_one_has_ended_and_after_the_association() {
         let socket = Socket::new();
         let shared = Arc::new(SharedWindow::default());
         let (kept, at) = (namespace.clone(), Arc::clone(&shared));
-        let keeper = reactor::spawn(async move { kept.keep_window(&at, 0).await });
+        let keeper = reactor::spawn(async move { kept.keep_window(&at, WindowUse::Auto, 0).await });
         peer.grant(socket.grant.clone());
         let (taker, served) = socket.serve();
         until(|| shared.stands()).await;
@@ -192,13 +198,61 @@ fn no_window_is_asked_for_while_a_lost_write_may_come_late() {
         peer.set_fault(Fault::None);
         peer.grant(testing::grant(1, RING_BYTES_MIN));
         writing.await.unwrap();
-        let early = namespace.window(0).await.unwrap_err();
+        let early = namespace.window(WindowUse::Auto, 0).await.unwrap_err();
         assert!(early.to_string().contains("in doubt"), "{early}");
         assert_eq!(peer.windows().0, 0);
         // Granted once that is over; here it cannot be had, for want of descriptors.
         reactor::sleep(options().keep_alive * 3).await;
-        let late = namespace.window(0).await.unwrap_err();
+        let late = namespace.window(WindowUse::Auto, 0).await.unwrap_err();
         assert!(matches!(late, Error::Window { .. }), "{late}");
         assert_eq!(peer.windows(), (1, vec![7]));
+    });
+}
+
+/// A window was asked for, and cannot be had here, for want of descriptors: that suffices for a write by it to be in doubt.
+async fn doubt(peer: &Scripted, namespace: &Namespace) {
+    peer.grant(testing::grant(1, RING_BYTES_MIN));
+    let none = namespace.window(WindowUse::Auto, 0).await.unwrap_err();
+    assert!(matches!(none, Error::Window { .. }), "{none}");
+}
+
+async fn write_one(namespace: &Namespace) -> Duration {
+    let (begun, mut data) = (reactor::now_exact(), filled(namespace, 1).await);
+    namespace.write(5, 1, &mut data, Fua::No).await.unwrap();
+    Duration::from_nanos(reactor::now_exact() - begun)
+}
+
+/// A record that may be on its way through a network must not arrive over what a command wrote: its window has to have
+/// ended before, and that is proven by a reset.
+#[test]
+fn what_changes_something_waits_for_the_end_of_a_window_that_may_be_written_yet() {
+    with(options(), |peer, namespace| async move {
+        doubt(&peer, &namespace).await;
+        write_one(&namespace).await;
+        assert_eq!(namespace.reconnects(), 0, "there is no doubt");
+        namespace.doubt_direct_write();
+        let mut buffer = namespace.buffer(512).await;
+        namespace.read(5, 1, &mut buffer).await.unwrap();
+        assert_eq!(namespace.reconnects(), 0, "a read changes nothing");
+        write_one(&namespace).await;
+        assert_eq!(namespace.reconnects(), 1, "the association was given up");
+        write_one(&namespace).await;
+        assert_eq!(namespace.reconnects(), 1, "once");
+        // The window is another's by then.
+        doubt(&peer, &namespace).await;
+    });
+}
+
+/// The same where the association was lost before, with nothing else in doubt: nobody knows whether it has been noticed.
+#[test]
+fn it_waits_as_well_where_the_association_is_another_already() {
+    with(options(), |peer, namespace| async move {
+        doubt(&peer, &namespace).await;
+        peer.cut();
+        until(|| namespace.reconnects() > 0).await;
+        assert!(write_one(&namespace).await < options().keep_alive, "nothing is in doubt");
+        namespace.doubt_direct_write();
+        assert!(write_one(&namespace).await >= options().keep_alive);
+        assert!(write_one(&namespace).await < options().keep_alive, "that is over");
     });
 }

@@ -11,8 +11,9 @@ use stdx::num::u64_of;
 use window::page::{IDENTITY, PAGE};
 use window::{Grant, Identity};
 
+use super::copies::{Copies, Copy};
 use super::direct::DirectWindow;
-use super::ring::{Copy, Ring};
+use super::ring::Ring;
 use super::standing::Standing;
 use crate::limits::WINDOW_PATIENCE;
 
@@ -30,7 +31,7 @@ pub struct Descriptors {
     pub copies: Vec<[OwnedFd; 2]>,
 }
 
-fn wrong(what: &str) -> io::Error {
+pub(super) fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
@@ -86,7 +87,7 @@ impl DirectWindow {
         for (index, ring) in rings.into_iter().enumerate() {
             let copies = ring.copies.iter().map(|copy| map(&grant, index, copy, &mut first));
             let copies = copies.collect::<io::Result<_>>()?;
-            mapped.push(Ring::new(&grant, copies, Bell::from(ring.bell)));
+            mapped.push(Ring::new(&grant, Copies::mapped(&grant, copies, Bell::from(ring.bell))));
         }
         if mapped.len() != grant.rings {
             return Err(wrong("rings of a direct write window are missing"));
@@ -109,16 +110,28 @@ fn map(
         let loaded = state.load(u64_of(at * size_of::<u64>())).map_err(io::Error::other)?;
         word.copy_from_slice(&loaded.to_ne_bytes());
     }
-    let is = Identity::decode(&bytes).ok_or_else(|| wrong("a state page that is none"))?;
+    let is = Identity::decode(&bytes);
+    if is.is_none() {
+        return Err(wrong("a state page that is none"));
+    }
+    match is_of(grant, index, is, first) {
+        true => Ok(Copy { state, memory }),
+        false => Err(wrong("a ring of another direct write window")),
+    }
+}
+
+/// Whether a state page is that of a ring of the grant. `first` is what the first ring's first copy said it is.
+pub(super) fn is_of(
+    grant: &Grant,
+    index: usize,
+    is: Option<Identity>,
+    first: &mut Option<Identity>,
+) -> bool {
+    let Some(is) = is else { return false };
     let first = first.get_or_insert(is);
-    let fits = is.epoch == grant.epoch
+    is.epoch == grant.epoch
         && is.ring_bytes == grant.ring_bytes
         && is.number == grant.number
         && u64::from(is.shard) == u64_of(index)
-        && (is.pool, is.view) == (first.pool, first.view);
-    if fits {
-        Ok(Copy { state, memory })
-    } else {
-        Err(wrong("a ring of another direct write window"))
-    }
+        && (is.pool, is.view) == (first.pool, first.view)
 }

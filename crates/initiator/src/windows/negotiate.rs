@@ -15,14 +15,18 @@ impl Controller {
         self.identity().vs.starts_with(&MARK)
     }
 
-    /// Asks for a direct write window of a namespace, in memory of this machine, with rings of so many bytes each; 0
-    /// leaves that to the target.
+    /// Asks for a direct write window of a namespace, with rings of so many bytes each; 0 leaves that to the target.
     ///
     /// # Errors
     /// As [`Controller::execute`]; [`Error::Answer`] for a grant that makes no sense.
-    pub async fn ask_for_window(&self, nsid: u32, ring_bytes: u64) -> Result<Grant, Error> {
+    pub async fn ask_for_window(
+        &self,
+        nsid: u32,
+        fabric: Fabric,
+        ring_bytes: u64,
+    ) -> Result<Grant, Error> {
         let ring_bytes = Some(ring_bytes).filter(|bytes| *bytes > 0);
-        let sqe = WindowReceive { nsid, fabric: Fabric::Shm, ring_bytes }.to_sqe(0);
+        let sqe = WindowReceive { nsid, fabric, ring_bytes }.to_sqe(0);
         let page = Data::page(u32_of(GRANT_BYTES));
         let (_, page) = self.execute("Window Receive", sqe, page).await?;
         Grant::decode(page.bytes())

@@ -9,11 +9,14 @@ pub struct Standing {
     associated: AtomicBool,
     /// Writes may begin: there is nothing that they might overtake.
     usable: AtomicBool,
+    /// A write was begun of which nobody knows whether it will arrive: as long as the window may not have ended, it may.
+    doubtful: AtomicBool,
 }
 
 impl Default for Standing {
     fn default() -> Self {
-        Self { associated: AtomicBool::new(true), usable: AtomicBool::new(true) }
+        let (associated, usable) = (AtomicBool::new(true), AtomicBool::new(true));
+        Self { associated, usable, doubtful: AtomicBool::new(false) }
     }
 }
 
@@ -34,6 +37,17 @@ impl Standing {
     #[inline]
     pub fn is_usable(&self) -> bool {
         self.usable.load(Ordering::Acquire)
+    }
+
+    /// A write may arrive of which nobody will be told. Said before it is that its outcome is not known.
+    pub(crate) fn doubt(&self) {
+        self.hold();
+        self.doubtful.store(true, Ordering::Release);
+    }
+
+    /// Whether a write may arrive of which nobody will be told; asked once for each.
+    pub fn take_doubt(&self) -> bool {
+        self.doubtful.load(Ordering::Acquire) && self.doubtful.swap(false, Ordering::AcqRel)
     }
 
     #[inline]

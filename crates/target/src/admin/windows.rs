@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use nvme::discovery::TransportType;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use nvme::window::{GRANT_BYTES, WindowEnd, WindowReceive};
+use nvme::window::{Fabric, GRANT_BYTES, WindowEnd, WindowReceive};
 use stdx::num::u32_of;
 use window::{RING_BYTES_MAX, RING_BYTES_MIN};
 
@@ -12,7 +13,7 @@ use super::{Fault, Outcome, prepare};
 use crate::controller::Controller;
 use crate::namespace::{Backend, Namespace};
 use crate::reservation::CommandGroup;
-use crate::windows::{Asker, Refused};
+use crate::windows::{Asker, Refused, Wanted};
 
 const _: () = assert!(GRANT_BYTES == window::grant::GRANT_BYTES);
 
@@ -34,6 +35,10 @@ impl Controller {
         if !asked.ring_bytes.is_none_or(fits) {
             return Err(Refused::RingBytes.into());
         }
+        // Who did not come by RDMA has no address for it.
+        if asked.fabric == Fabric::Rdma && self.path().local.trtype() != TransportType::Rdma {
+            return Err(Fault::field(11, 0));
+        }
         prepare(sqe, u32_of(GRANT_BYTES), out)?;
         self.may_have_window(asked.nsid)?;
         // What it is comes later.
@@ -52,8 +57,8 @@ impl Controller {
         let (namespace, volume) = self.may_have_window(asked.nsid)?;
         let target = self.target().ok_or(Fault::from(Status::INTERNAL_ERROR))?;
         let windows = target.windows().ok_or(Fault::at(Status::INVALID_OPCODE, 0, 0))?;
-        let (windows, ring_bytes) = (Arc::clone(windows), asked.ring_bytes);
-        let asker = Asker { who: self.who(), windows, volume, ring_bytes };
+        let wanted = Wanted { fabric: asked.fabric, ring_bytes: asked.ring_bytes };
+        let asker = Asker { who: self.who(), windows: Arc::clone(windows), volume, wanted };
         let check = || {
             let (now, volume_now) = self.may_have_window(asked.nsid)?;
             let is_same = Arc::ptr_eq(&now.window, &namespace.window) && volume_now == volume;

@@ -11,6 +11,7 @@ mod tests;
 
 use std::fmt;
 
+use nvme::window::Fabric;
 use window::Grant;
 
 pub use association::Association;
@@ -18,15 +19,25 @@ pub use shared::{Asker, Bar, Ending, Granting, NotEnded, Shared, Who};
 
 /// What grants windows of volumes.
 pub trait Windows: fmt::Debug + Send + Sync {
-    /// Begins to grant a window of a volume, in place of the one there is; the outcome is told to `granting`. The size of
-    /// its rings is asked for, or the grantor's choice. Does not wait.
-    fn grant(&self, volume: [u8; 16], ring_bytes: Option<u64>, granting: Granting);
+    /// Begins to grant a window of a volume, in place of the one there is; the outcome is told to `granting`. Does not wait.
+    fn grant(&self, volume: [u8; 16], wanted: Wanted, granting: Granting);
+
+    /// A host asks for a ring that it was granted, by RDMA: whoever shows the token is given it. Does not wait.
+    fn hand_out(&self, asked: Box<fabric::ring::Asked>);
 
     /// Begins to end a window, which `ending` is told of when it has ended, or is there no more. Does not wait.
     fn end(&self, volume: [u8; 16], number: u32, ending: Ending);
 
     /// Whether a window that was granted may still stand: its pool ends windows, too. Does not wait.
     fn may_stand(&self, volume: [u8; 16], number: u32) -> bool;
+}
+
+/// What a host asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub fabric: Fabric,
+    /// Of each ring, in bytes; none is the grantor's choice.
+    pub ring_bytes: Option<u64>,
 }
 
 /// Why there is no window.

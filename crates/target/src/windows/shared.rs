@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use reactor::cross_core::Watch;
 
-use super::{Association, Granted, Refused, Windows};
+use super::{Association, Granted, Refused, Wanted, Windows};
 use crate::reservation::HostId;
 
 /// One per namespace.
@@ -102,7 +102,7 @@ pub struct Asker {
     pub who: Who,
     pub windows: Arc<dyn Windows>,
     pub volume: [u8; 16],
-    pub ring_bytes: Option<u64>,
+    pub wanted: Wanted,
 }
 
 /// A window could not be ended. Another attempt may.
@@ -160,13 +160,13 @@ impl Shared {
         }
         let answer = Arc::<Watch<Option<Granted>>>::default();
         let (windows, volume) = (Arc::clone(&asker.windows), asker.volume);
-        let ring_bytes = asker.ring_bytes;
+        let wanted = asker.wanted;
         let granting = Granting(Some(Grantee {
             shared: Arc::clone(self),
             asker,
             answer: Arc::clone(&answer),
         }));
-        windows.grant(volume, ring_bytes, granting);
+        windows.grant(volume, wanted, granting);
         Ok(answer.until(Option::take).await?)
     }
 

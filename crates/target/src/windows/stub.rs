@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use window::Grant;
 
-use super::{Ending, Granting, NotEnded, Refused, Windows};
+use super::{Ending, Granting, NotEnded, Refused, Wanted, Windows};
 
 #[derive(Debug, Default)]
 pub struct Stub(Mutex<Inside>);
@@ -112,9 +112,9 @@ impl Stub {
 }
 
 impl Windows for Stub {
-    fn grant(&self, _volume: [u8; 16], ring_bytes: Option<u64>, granting: Granting) {
+    fn grant(&self, _volume: [u8; 16], wanted: Wanted, granting: Granting) {
         let now = self.with(|inside| {
-            inside.asked.push(ring_bytes);
+            inside.asked.push(wanted.ring_bytes);
             if inside.holds {
                 assert!(inside.granting.replace(granting).is_none(), "one at a time");
                 return None;
@@ -125,6 +125,8 @@ impl Windows for Stub {
             granting.done(self.next());
         }
     }
+
+    fn hand_out(&self, _asked: Box<fabric::ring::Asked>) {}
 
     fn end(&self, _volume: [u8; 16], number: u32, ending: Ending) {
         let now = self.with(|inside| {

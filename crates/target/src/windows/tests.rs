@@ -7,7 +7,7 @@ use std::sync::Arc;
 use window::Grant;
 
 use super::stub::Stub;
-use super::{Asker, NotEnded, Refused, Shared, Who, Windows};
+use super::{Asker, NotEnded, Refused, Shared, Wanted, Who, Windows};
 use crate::reservation::HostId;
 
 fn who(host: u8) -> Who {
@@ -26,7 +26,8 @@ impl Place {
 
     fn asker(&self, who: &Who) -> Asker {
         let windows = Arc::clone(&self.stub) as Arc<dyn Windows>;
-        Asker { who: who.clone(), windows, volume: [1; 16], ring_bytes: None }
+        let wanted = Wanted { fabric: nvme::window::Fabric::Shm, ring_bytes: None };
+        Asker { who: who.clone(), windows, volume: [1; 16], wanted }
     }
 
     async fn ask(&self, who: &Who) -> Result<Grant, Refused> {

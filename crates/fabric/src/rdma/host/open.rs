@@ -2,14 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use nvme::rdma::{AcceptData, RejectData, Request};
 use reactor::event::Descriptor;
-use verbs::{Answer, Dial, Domain, Endpoint, Memory, Reach, Step};
+use verbs::{Answer, Dial, Domain, Endpoint, Memory, Reach};
 use zerocopy::IntoBytes;
 
+use super::super::dial::{self, Way};
 use super::layout::Layout;
 use crate::TransportAddress;
 use crate::error::Error;
@@ -33,9 +33,7 @@ pub async fn open(peer: SocketAddr, options: &Options) -> Result<Opened, Error> 
     let address = TransportAddress::Rdma(peer);
     let failed = |source: io::Error| Error::Connect { address, source };
     let patience = options.timeout;
-    let dial = reactor::blocking(move || Dial::start(peer, patience)).await.map_err(failed)?;
-    let events = Descriptor::of(dial.as_fd()).map_err(failed)?;
-    routed(&dial, &events).await.map_err(failed)?;
+    let Way { dial, events } = Way::to(peer, patience).await.map_err(failed)?;
     let asked = options.rdma;
     let in_capsule = asked.in_capsule.min(RDMA_IN_CAPSULE_BYTES);
     let layout = Layout::of(options.commands.max(1), in_capsule);
@@ -48,17 +46,6 @@ pub async fn open(peer: SocketAddr, options: &Options) -> Result<Opened, Error> 
     let endpoint = endpoint.map_err(failed)?;
     let most = answered(&endpoint, &events, address).await?;
     Ok(Opened { endpoint, events, layout, most })
-}
-
-/// Waits until the way to the peer is known.
-async fn routed(dial: &Dial, events: &Descriptor) -> io::Result<()> {
-    loop {
-        match dial.next()? {
-            Some(Step::Route) => return Ok(()),
-            Some(Step::Address) => {}
-            None => events.readable().await?,
-        }
-    }
 }
 
 /// Makes the endpoint, with all its receives posted, and asks for the connection.
@@ -85,25 +72,13 @@ async fn answered(
     address: TransportAddress,
 ) -> Result<u16, Error> {
     let failed = |source: io::Error| Error::Connect { address, source };
-    let answer = loop {
-        match endpoint.next_answer().map_err(failed)? {
-            Some(answer) => break answer,
-            None => events.readable().await.map_err(failed)?,
-        }
-    };
-    match answer {
+    match dial::answer(endpoint, events).await.map_err(failed)? {
         Answer::Taken(private) => AcceptData::parse(&private).ok_or_else(|| {
             Error::Protocol("NVMe/RDMA: no private data that takes a connection".to_owned())
         }),
         Answer::Refused(private) => {
             Err(Error::Rejected { address, status: RejectData::parse(&private) })
         }
-        Answer::Nobody => Err(failed(io::ErrorKind::ConnectionRefused.into())),
-        Answer::Failed(status) if status < 0 => {
-            Err(failed(io::Error::from_raw_os_error(status.saturating_neg())))
-        }
-        Answer::Failed(status) => {
-            Err(failed(io::Error::other(format!("the connection manager's reason {status}"))))
-        }
+        other => Err(failed(dial::failure(&other))),
     }
 }

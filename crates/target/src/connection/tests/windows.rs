@@ -109,6 +109,20 @@ fn a_window_is_granted_and_given_back() {
     });
 }
 
+/// It has no address by which RDMA leads here.
+#[test]
+fn who_came_by_tcp_is_granted_no_window_by_rdma() {
+    with_windows(|address, _, stub| async move {
+        let (mut mine, _) = admin(address).await;
+        let asked = WindowReceive { nsid: 2, fabric: Fabric::Rdma, ring_bytes: None }.to_sqe(7);
+        let asked = Sqe { dptr: Sgl::transport(512), ..asked };
+        let status = answer(&mut mine, &asked).await.unwrap_err();
+        assert!(status.is(Status::INVALID_FIELD));
+        assert_eq!(at_fault(&mut mine).await, 44, "dword 11");
+        assert_eq!((stub.asked(), stub.standing()), (vec![], None));
+    });
+}
+
 #[test]
 fn a_target_without_windows_has_no_such_commands() {
     with_target(|address, target| async move {

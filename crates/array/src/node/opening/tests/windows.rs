@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use target::reservation::HostId;
-use target::windows::{Asker, Refused, Shared, Who};
+use target::windows::{Asker, Refused, Shared, Wanted, Who};
 
 use super::{make, start};
 use crate::node::Node;
@@ -17,7 +17,8 @@ fn windows(node: &Node) -> Option<Arc<Windows>> {
 fn asked(windows: &Arc<Windows>, volume: [u8; 16]) -> Refused {
     let windows = Arc::clone(windows) as Arc<dyn target::windows::Windows>;
     let who = Who { host: HostId([1; 16]), association: Arc::default() };
-    let asker = Asker { who, windows, volume, ring_bytes: None };
+    let wanted = Wanted { fabric: nvme::window::Fabric::Shm, ring_bytes: None };
+    let asker = Asker { who, windows, volume, wanted };
     let ask = async move { Arc::new(Shared::default()).grant(asker, || Ok(())).await };
     reactor::run(reactor::Config::default(), ask).unwrap().unwrap_err()
 }

@@ -1,0 +1,89 @@
+# Programs append to the log of a pool in this guest by themselves, through the network card: direct write windows by
+# RDMA. The array is served by rdma/target.sh, and stopped.
+. /hosts/guest/array.sh
+ADDRESS=10.0.2.15
+NQN=nqn.2026-11.io.flashloom:quick
+LOG=/dev/shm/quick.log
+ACKS=/run/acks
+trap '[ $? -eq 0 ] || { array events; tail -n 20 /run/array.log; tail -n 5 /run/load.log 2>/dev/null; } || true' EXIT
+
+start
+bench() { array bench --traddr "rdma://$ADDRESS" --trsvcid 4420 --subnqn "$NQN" --poll interrupt "$@"; }
+
+# On persistent memory nobody knows when what a card stored is durable: there is none, whatever else there is.
+NQN=nqn.2026-11.io.flashloom:fast
+refused 'no direct write window' bench --rw randwrite --size 1MiB --io-size 1MiB --window require
+bench --rw randwrite --size 1MiB --io-size 1MiB --window auto -o json | expect '.jobs[0].flashloom.direct_writes == 0'
+array volume unmap fast/v --yes >/dev/null
+array volume delete fast/v --yes >/dev/null
+array pool delete fast --yes >/dev/null
+
+NQN=nqn.2026-11.io.flashloom:quick
+array pool create quick --drive "/dev/shm/quick,size=320MiB" --log "bbu:$LOG" --log-size 16MiB --shards 2 >/dev/null
+array volume create quick/v --size 32MiB >/dev/null
+array volume map quick/v --subnqn "$NQN" --nsid 1 --allow-any-host >/dev/null
+standing() { array pool show quick -o json | jq -e ".status.windows == $1" >/dev/null; }
+no_window() { standing 0; }
+no_rings() { ! rdma resource show mr | grep -q 'mrlen 4194304'; }
+
+# Writes of several lengths go by the window, and are read as they were written.
+for length in 4096 12288 65536; do
+    bench --rw randwrite --bs "$length" --size 4MiB --io-size 2MiB --iodepth 1 --verify --window rdma -o json >report.json
+    expect '.jobs[0].flashloom.direct_writes > 20' <report.json
+    expect '.jobs[0].flashloom.verify.errors == 0' <report.json
+done
+wait_for 30 no_window
+
+# Who came by TCP has none by RDMA, and one in memory of this machine.
+array bench --traddr 127.0.0.1 --trsvcid 4420 --subnqn "$NQN" --poll interrupt --rw randwrite --size 1MiB --io-size 1MiB \
+    --window shm -o json | expect '.jobs[0].flashloom.direct_writes > 100'
+array bench --traddr 127.0.0.1 --trsvcid 4420 --subnqn "$NQN" --poll interrupt --rw randwrite --size 1MiB --io-size 1MiB \
+    --window rdma -o json | expect '.jobs[0].flashloom.direct_writes == 0'
+
+load() {
+    rm -f "$ACKS"
+    # It is ended, not finished.
+    setsid "$PROGRAM" --state-dir "$STATE" bench --traddr "rdma://$ADDRESS" --trsvcid 4420 --subnqn "$NQN" --poll interrupt \
+        --rw randwrite --size 16MiB --iodepth 1 --verify --window rdma --reconnect 120s --runtime 60m --journal "$ACKS" \
+        </dev/null >/run/load.log 2>&1 3>&- &
+    LOAD=$!
+}
+noted() { stat -c %s "$ACKS" 2>/dev/null || echo 0; }
+more() { [ "$(noted)" -gt "$((FROM + 4000))" ]; }
+goes_on() {
+    FROM=$(noted)
+    wait_for 120 more
+}
+check() {
+    bench --check --journal "$ACKS" -o json >report.json
+    expect '.jobs[0].flashloom.verify | .verified_bytes == .acknowledged_bytes and .verified_bytes > 0' <report.json
+}
+
+# The program is killed under such a load, which goes on with the next; nothing is lost.
+load
+goes_on
+standing 1
+DAEMON=$(pgrep -x -o flashloom)
+kill -KILL "$DAEMON"
+daemon_gone() { [ ! -e "/proc/$DAEMON" ]; }
+wait_for 60 daemon_gone
+start
+goes_on
+wait_for 60 standing 1
+goes_on
+kill -KILL "$LOAD"
+check
+# What its host left is given back, memory included.
+wait_for 60 no_window
+wait_for 60 no_rings
+
+# A snapshot ends the window of a host that writes; it has another soon, and loses nothing.
+load
+goes_on
+array snapshot create quick/v@one >/dev/null
+goes_on
+wait_for 60 standing 1
+kill -KILL "$LOAD"
+check
+pkill -TERM -x flashloom
+wait_for 60 not_serving

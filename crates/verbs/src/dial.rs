@@ -59,10 +59,11 @@ impl Dial {
                 ffi::EVENT_ADDRESS_RESOLVED => {
                     drop(event);
                     // SAFETY: the identifier is ours, and has its address.
-                    checked(unsafe {
+                    let asked = checked(unsafe {
                         let functions = self.channel.functions();
                         (functions.rdma_resolve_route)(self.id.as_ptr(), self.patience)
-                    })?;
+                    });
+                    asked.map_err(|error| unreachable(error, self.peer))?;
                     return Ok(Some(Step::Address));
                 }
                 ffi::EVENT_ROUTE_RESOLVED => return Ok(Some(Step::Route)),

@@ -16,6 +16,7 @@ start memory:64MiB --block-size 512 --listen 127.0.0.1:4420 --discovery off
 
 # Without a device, or at another address, words say what is missing; nothing is kept of it.
 refused 'no RDMA device' array listener add "$WHERE"
+refused 'no RDMA device' "$PROGRAM" discover --traddr "$WHERE"
 rdma link add rxe0 type rxe netdev "$CARD"
 refused 'no RDMA device.*10.0.2.99' array listener add rdma://10.0.2.99:4420
 array listener add "$WHERE" >/dev/null

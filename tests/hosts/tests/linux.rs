@@ -110,7 +110,7 @@ fn nvme_drives_are_passed_through_pulled_and_plugged() {
     hosts_tests::run_nvme(hosts_tests::Kernel::Newest);
 }
 
-/// Our target and the kernel's host over soft RoCE, in one guest.
+/// Over soft RoCE, in one guest: our target with the kernel's host and with ours, and ours with the kernel's target.
 #[test]
 fn a_kernel_uses_our_target_by_rdma() {
     hosts_tests::run_rdma(hosts_tests::Kernel::Newest);

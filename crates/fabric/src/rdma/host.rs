@@ -263,3 +263,25 @@ impl Drop for Connection {
         self.link.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{RdmaOptions, TcpOptions};
+    use core::time::Duration;
+
+    /// Whatever a machine lacks: the libraries, a device, or somebody who listens there.
+    #[test]
+    fn where_there_is_no_rdma_that_is_an_error_of_the_connection() {
+        let options = Options {
+            commands: 32,
+            timeout: Duration::from_secs(10),
+            tcp: TcpOptions::default(),
+            rdma: RdmaOptions::default(),
+        };
+        let address = "127.0.0.1:1".parse().unwrap();
+        let opened = async move { Connection::open(address, &options).await.err() };
+        let error = reactor::run(reactor::Config::default(), opened).unwrap();
+        assert!(matches!(error, Some(Error::Connect { .. } | Error::Silent { .. })), "{error:?}");
+    }
+}

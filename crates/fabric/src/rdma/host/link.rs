@@ -206,6 +206,9 @@ pub async fn drive(link: Rc<Link>, completions: Descriptor) {
             link.close();
         }
     }
+    // What came before the end came.
+    while link.reap(&mut ended) > 0 {}
+    link.tell();
     // The queue pair goes first: the card touches nothing any more then.
     let endpoint = link.endpoint.take();
     let _ = reactor::blocking(move || {

@@ -21,12 +21,12 @@ use stdx::num::u32_of;
 use zerocopy::FromBytes;
 
 use crate::Error;
+use crate::address::RDMA;
 use crate::association::{Association, Options};
 use crate::channel::{Channel, Manner, Outcome};
 use crate::host::HostIdentity;
 use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS};
 use crate::queue::Data;
-use crate::remote::RDMA;
 
 /// An enabled controller, of an NVM or a discovery subsystem, and its admin queue.
 pub struct Controller {

@@ -7,9 +7,10 @@ use stdx::num::u32_of;
 use zerocopy::FromBytes;
 
 use crate::Error;
+use crate::address::RDMA;
 use crate::controller::Controller;
 use crate::limits::{ADMIN_PAGE_BYTES, DISCOVERY_RECORDS_MAX, DISCOVERY_TRIES};
-use crate::remote::{RDMA, Remote};
+use crate::remote::Remote;
 
 /// A discovery log, read while its generation counter stood still.
 #[derive(Clone, Debug, Default)]

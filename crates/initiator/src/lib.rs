@@ -5,6 +5,7 @@
 //! keeps the association, its queues and buffers, and has a function for each command. [`discover`], [`identify_controller`] and
 //! [`identify_namespace`] are for callers without a reactor: each blocks its thread for one question.
 
+mod address;
 mod ana;
 mod ask;
 mod association;
@@ -29,6 +30,7 @@ pub mod testing;
 mod tests;
 mod windows;
 
+pub use address::Address;
 pub use ask::{discover, identify_controller, identify_namespace};
 pub use association::{Association, Fencing, Options};
 pub use channel::Counters;
@@ -44,7 +46,7 @@ pub use namespace::{
 pub use nvme::ana::State as AnaState;
 pub use optimizations::{Batching, Optimization, Optimizations};
 pub use queue::{Completion, Data, Memory, Queue};
-pub use remote::{Address, Remote};
+pub use remote::Remote;
 pub use windows::{Descriptors, DirectWindow, NotDone, SharedWindow, Standing, WindowUse, Written};
 #[cfg(feature = "testing")]
 pub use windows::{Ring, RingCopies, RingCopy, Step, Writing};

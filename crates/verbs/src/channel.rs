@@ -5,7 +5,6 @@ use core::ptr::{self, NonNull};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::Device;
 use crate::ffi::{self, CmEvent, CmId, Functions};
 use crate::library::{checked, functions};
 
@@ -178,12 +177,6 @@ impl Id {
     pub fn get(&self) -> &CmId {
         // SAFETY: it is there until this is dropped; what is read of it the library writes when this is called upon only.
         unsafe { self.id.as_ref() }
-    }
-
-    /// The device that it is bound to.
-    pub fn device(&self) -> Option<Device> {
-        let context = self.get().verbs;
-        (!context.is_null()).then(|| Device::of(context))
     }
 
     /// Binds it to an address of this machine.

@@ -17,6 +17,12 @@ impl Device {
     pub(crate) fn of(context: *mut Context) -> Self {
         Self(context.addr())
     }
+
+    /// The device that an identifier is bound to.
+    pub(crate) fn bound_to(id: &Id) -> Option<Self> {
+        let context = id.get().verbs;
+        (!context.is_null()).then(|| Self::of(context))
+    }
 }
 
 /// A protection domain: what is registered in it is for its queue pairs only.

@@ -86,7 +86,7 @@ impl Dial {
     /// The device, once there is one.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
-        self.id.device()
+        Device::bound_to(&self.id)
     }
 
     /// What an endpoint is made of.

@@ -13,7 +13,7 @@ use crate::dial::{Answer, Dial};
 use crate::ffi::{self, CompletionChannel, CompletionQueue, Functions, WorkCompletion};
 use crate::library::{checked, numbered};
 use crate::listener::Request;
-use crate::{Device, Domain, Memory, Reach};
+use crate::{Device, Domain, Memory, Place, Reach, Remote};
 
 /// Completions that are taken with one call.
 const TAKEN: usize = 32;
@@ -34,20 +34,6 @@ pub struct Sizes {
     pub receives: u32,
     /// Bytes of memory of its own.
     pub memory: usize,
-}
-
-/// A place in memory that a work request has until it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub offset: usize,
-    pub length: usize,
-}
-
-/// Where in the peer's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
-    pub address: u64,
-    pub key: u32,
 }
 
 /// The end of a work request.
@@ -391,7 +377,7 @@ impl Drop for Endpoint {
 /// What an endpoint has beside its identifier: memory of its own, and completions. The identifier has a queue pair then.
 fn prepare(id: &Id, domain: &Arc<Domain>, sizes: Sizes) -> io::Result<(Memory, Completions)> {
     let own = Memory::register(domain, sizes.memory, Reach::Ours)?;
-    if id.device() != Some(domain.device()) {
+    if Device::bound_to(id) != Some(domain.device()) {
         let what = "the connection goes by another device than its address is of";
         return Err(io::Error::other(what));
     }

@@ -7,11 +7,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use crate::Domain;
-use crate::endpoint::Remote;
 use crate::ffi::{self, MemoryRegion};
 use crate::library::numbered;
 use crate::memory::unlocked;
+use crate::{Domain, Remote};
 
 /// What peers may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

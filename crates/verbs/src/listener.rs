@@ -143,7 +143,7 @@ impl Request {
     /// The device that it came by.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
-        self.id.as_ref()?.device()
+        Device::bound_to(self.id.as_ref()?)
     }
 
     /// Has a refusal say this.

@@ -5,9 +5,23 @@ use core::ptr::{self, NonNull};
 use std::io;
 use std::sync::Arc;
 
+use crate::Domain;
 use crate::ffi::{self, MemoryRegion};
 use crate::library::numbered;
-use crate::{Domain, Place, Remote};
+
+/// A place in memory that a work request has until it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub offset: usize,
+    pub length: usize,
+}
+
+/// Where in the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    pub address: u64,
+    pub key: u32,
+}
 
 /// Who reaches registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -320,8 +320,8 @@ fn markdown(args: &ReportArgs, local: &Path, results: &Results) -> String {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let place = match (&args.local, &args.traddr) {
         (_, Some(traddr)) => {
-            let port = traddr.trsvcid.unwrap_or(args.trsvcid);
-            format!("namespace {} of {} at {}:{port}", args.nsid, args.subnqn, traddr.traddr)
+            let place = traddr.with_port(args.trsvcid);
+            format!("namespace {} of {} at {place}", args.nsid, args.subnqn)
         }
         (Some(_), None) => {
             "the same device, served by this program over NVMe/TCP on 127.0.0.1".to_owned()

@@ -32,7 +32,8 @@ pub struct Opened {
 pub async fn open(peer: SocketAddr, options: &Options) -> Result<Opened, Error> {
     let address = TransportAddress::Rdma(peer);
     let failed = |source: io::Error| Error::Connect { address, source };
-    let patience = options.timeout;
+    // Each of the two steps to the way, so that what failed is told before the time is over.
+    let patience = options.timeout / 4;
     let Way { dial, events } = Way::to(peer, patience).await.map_err(failed)?;
     let asked = options.rdma;
     let in_capsule = asked.in_capsule.min(RDMA_IN_CAPSULE_BYTES);

@@ -214,10 +214,10 @@ impl Copies {
         }
     }
 
-    /// Whether what was stored last may arrive after its outcome was given up: what is on its way through a network.
+    /// Whether what was stored last may arrive yet: it is on its way through a network, and nobody will be told.
     #[must_use]
-    pub const fn may_arrive_late(&self) -> bool {
-        matches!(self, Self::Remote(_))
+    pub fn may_arrive_late(&self) -> bool {
+        matches!(self, Self::Remote(remote) if remote.words(0).is_none())
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// How long whoever takes a drive waits for writes that the system still has of a process that was killed, and between two
+/// looks: disks take milliseconds, and what is queued before a slow one seconds.
+pub const WRITES_PATIENCE: Duration = Duration::from_secs(15);
+pub const WRITES_LOOK: Duration = Duration::from_millis(5);
 /// Events kept in memory for `GET /v1/events`: a day of a quiet node; the log has the rest.
 pub const EVENTS: usize = 1024;
 /// Bytes of events in one file of the state directory, of which there are two: some 20,000 events.

@@ -5,9 +5,12 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::v1::Kind;
+use media::Drive;
 
+use crate::limits::{WRITES_LOOK, WRITES_PATIENCE};
 use crate::{Error, Result};
 
 /// What is held, for as long as this is there.
@@ -33,6 +36,30 @@ pub fn lock(path: &Path, own: Option<&Arc<Lock>>) -> Result<Arc<Lock>> {
         },
         Err(error) => Err(Error::failed(format!("cannot lock {}", path.display()), error)),
     }
+}
+
+/// As [`lock`], of what `drive` was opened from. What holds it goes with the process that does, and what that had the
+/// kernel write may be under way still: it is waited for, or it would come over what is written from now on.
+///
+/// # Errors
+/// As [`lock`], also when that is not over after a while.
+pub fn lock_drive(path: &Path, drive: &Drive, own: Option<&Arc<Lock>>) -> Result<Arc<Lock>> {
+    let lock = lock(path, own)?;
+    if own.is_some_and(|own| Arc::ptr_eq(own, &lock)) {
+        // What is under way is its holder's.
+        return Ok(lock);
+    }
+    let begun = Instant::now();
+    while !drive.is_alone() {
+        if begun.elapsed() >= WRITES_PATIENCE {
+            return Err(Error::new(Kind::Conflict, format!("{} is in use", path.display())).help(
+                "the system still has writes for it of a program that had it before: they would come over what is \
+                 written now",
+            ));
+        }
+        std::thread::sleep(WRITES_LOOK);
+    }
+    Ok(lock)
 }
 
 /// A loop device is its file under another name: whoever has that alone has the device too.
@@ -129,5 +156,34 @@ mod tests {
         assert_eq!(lock(&file, None).unwrap_err().kind, Kind::Conflict);
         drop(both);
         lock(&file, None).unwrap();
+    }
+
+    /// The kernel had writes of a daemon that was killed, which held nothing any more; they came over what the next one wrote,
+    /// in both copies of a mirror.
+    #[test]
+    fn a_drive_is_taken_when_nobody_who_had_it_can_write_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("d0");
+        fs::write(&file, [0; 8192]).unwrap();
+        let open = || Drive::open(&file, media::drive::OpenDrive::default()).unwrap();
+        // As what is under way of a process that is gone has it: open, and not held.
+        let before = open();
+        let (took, taken) = std::sync::mpsc::channel();
+        let path = file.clone();
+        let taking = std::thread::spawn(move || {
+            let drive = Drive::open(&path, media::drive::OpenDrive::default()).unwrap();
+            let lock = lock_drive(&path, &drive, None);
+            took.send(()).unwrap();
+            lock
+        });
+        let early = taken.recv_timeout(std::time::Duration::from_millis(300));
+        assert!(early.is_err(), "taken while something may still be written");
+        drop(before);
+        let lock = taking.join().unwrap().unwrap();
+        // Who holds it already has more than one.
+        let (one, other) = (open(), open());
+        let own = lock_drive(&file, &other, Some(&lock)).unwrap();
+        assert!(Arc::ptr_eq(&own, &lock));
+        drop(one);
     }
 }

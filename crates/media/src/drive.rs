@@ -79,6 +79,16 @@ impl Drive {
         }
     }
 
+    /// Whether nobody else can still write to it: see [`reactor::file::File::is_alone`].
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        match self {
+            Self::File(s) | Self::Block(s) => s.is_alone(),
+            Self::Faulty(f) => f.inner().is_alone(),
+            Self::Memory(_) | Self::Simulated(_) => true,
+        }
+    }
+
     /// What its capacity is by now, which is less where something was cut off; `None` when that cannot be said. Asks the
     /// system, and may block where that hangs.
     #[must_use]

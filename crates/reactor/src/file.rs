@@ -270,6 +270,34 @@ fn lock(file: &std::fs::File) -> io::Result<()> {
     file.try_lock().map_err(not_locked)
 }
 
+/// The mark of a descriptor that something may be written through. It is of the open file and not of its process: it goes
+/// when the last operation is over that the kernel has of it, which may be some time after the process.
+fn mark_of(kind: libc::c_int) -> libc::flock {
+    // SAFETY: all zeroes is a valid lock.
+    let mut mark: libc::flock = unsafe { MaybeUninit::zeroed().assume_init() };
+    // Constants of a few bits.
+    mark.l_type = libc::c_short::try_from(kind).unwrap_or_default();
+    mark.l_whence = libc::c_short::try_from(libc::SEEK_SET).unwrap_or_default();
+    // Where no file has a byte.
+    (mark.l_start, mark.l_len) = (i64::MAX - 1, 1);
+    mark
+}
+
+/// Marks a descriptor. Where the file system knows of no such marks nobody is told.
+fn mark(fd: RawFd) {
+    let mark = mark_of(libc::F_RDLCK);
+    // SAFETY: the kernel reads one lock, and `mark` is one.
+    let _ = unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const mark) };
+}
+
+/// Whether another descriptor of the same file is marked.
+fn is_other_marked(fd: RawFd) -> bool {
+    let mut mark = mark_of(libc::F_WRLCK);
+    // SAFETY: the kernel reads and writes one lock, and `mark` is one.
+    let asked = unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut mark) };
+    asked == 0 && libc::c_int::from(mark.l_type) != libc::F_UNLCK
+}
+
 fn not_locked(error: std::fs::TryLockError) -> io::Error {
     match error {
         std::fs::TryLockError::WouldBlock => {
@@ -308,6 +336,9 @@ impl File {
         };
         if options.exclusive {
             lock(&file)?;
+        }
+        if options.write {
+            mark(file.as_raw_fd());
         }
         let meta = file.metadata()?;
         let fd = OwnedFd::from(file);
@@ -359,6 +390,13 @@ impl File {
 
     pub(crate) fn as_raw_fd(&self) -> RawFd {
         self.fd()
+    }
+
+    /// Whether nobody else can still write: neither who has it open for that, nor the kernel, which may have writes of a
+    /// process that was killed, and whatever that held was let go of by then. Of those who open files here.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        !is_other_marked(self.fd())
     }
 
     #[must_use]

@@ -15,7 +15,7 @@ use media::memory::RegionOptions;
 use media::{Drive, Pmem};
 use uuid::Uuid;
 
-use crate::lock::{Lock, is_at, lock};
+use crate::lock::{Lock, is_at, lock, lock_drive};
 use crate::state::OTHERS_WRITE;
 use crate::{Error, Result};
 
@@ -275,7 +275,7 @@ pub fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<
             .help("`flashloom pool export` forgets a pool of such drives"));
     }
     let drive = open_file(path, size)?;
-    let lock = lock(path, None)?;
+    let lock = lock_drive(path, &drive, None)?;
     Ok((Member { path: path.to_owned(), drive }, Some(lock)))
 }
 
@@ -288,7 +288,7 @@ pub fn open_drive_again(
     own: impl FnOnce(&Path) -> Option<Arc<Lock>>,
 ) -> Result<(Member, Arc<Lock>)> {
     let drive = open_file(path, None)?;
-    let lock = lock(path, own(path).as_ref())?;
+    let lock = lock_drive(path, &drive, own(path).as_ref())?;
     Ok((Member { path: path.to_owned(), drive }, lock))
 }
 

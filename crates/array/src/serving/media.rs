@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::desired::NamespaceDef;
 use crate::generic;
-use crate::lock::{Lock, lock};
+use crate::lock::{Lock, lock, lock_drive};
 use crate::pools::Pools;
 use crate::{Error, Result};
 
@@ -122,7 +122,7 @@ impl Media {
         let failed = |error| Error::cannot_open(path, error, create);
         let options = OpenDrive { create: asked, block_size, ..OpenDrive::default() };
         let drive = media::Drive::open(path, options).map_err(failed)?;
-        let lock = lock(path, in_use.and_then(|media| media.lock.as_ref()))?;
+        let lock = lock_drive(path, &drive, in_use.and_then(|media| media.lock.as_ref()))?;
         let capacity = drive.capacity();
         if let Some(asked) = asked
             && asked > capacity

@@ -116,6 +116,10 @@ impl Storage {
         })
     }
 
+    pub(super) fn is_alone(&self) -> bool {
+        self.file.is_alone()
+    }
+
     pub(super) fn is_block_device(&self) -> bool {
         self.file.kind() != FileKind::Regular
     }

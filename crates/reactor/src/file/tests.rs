@@ -378,3 +378,24 @@ fn nothing_is_made_through_a_link() {
     std::fs::write(&target, [0; 8192]).unwrap();
     File::open(&link, options).unwrap();
 }
+
+/// A daemon that was killed holds nothing any more, and the kernel may still have writes of it.
+#[test]
+fn who_may_still_write_is_seen_by_others_until_the_last_descriptor_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("d0");
+    std::fs::write(&path, [0; 8192]).unwrap();
+    let open = |write| File::open(&path, OpenOptions { write, ..OpenOptions::default() }).unwrap();
+    let file = open(true);
+    assert!(file.is_alone());
+    let reads = open(false);
+    assert!(file.is_alone() && !reads.is_alone(), "who only reads is in nobody's way");
+    let other = open(true);
+    assert!(!file.is_alone() && !other.is_alone());
+    // As an operation that is under way has it.
+    let kept = other.inner.fd.try_clone().unwrap();
+    drop(other);
+    assert!(!file.is_alone());
+    drop(kept);
+    assert!(file.is_alone());
+}

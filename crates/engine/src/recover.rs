@@ -15,6 +15,7 @@ use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::root::{RawEntry, Root};
 use crate::segment::{SegmentInfo, Segments, StripeHeader};
 use crate::segment_table::{Segment, State, Table};
+use crate::stripe_writer::UNORDERED;
 use crate::superblock::Superblock;
 use reactor::cross_core::Lock;
 
@@ -135,8 +136,12 @@ impl<T> Since<T> {
         Self { stripes: BTreeMap::new() }
     }
 
-    /// Adds a stripe of a segment of this generation.
+    /// Adds a stripe of a segment of this generation. Metadata is none of them, for which a segment may have been taken that
+    /// was kept for contents: nothing tells of what an opening wrote by the one since which it was filled.
     pub fn add(&mut self, generation: u64, sequence: u64, stripe: T) {
+        if sequence == UNORDERED {
+            return;
+        }
         let opening = generation >> 32;
         if self.stripes.get(&sequence).is_none_or(|(other, _)| *other < opening) {
             self.stripes.insert(sequence, (opening, stripe));
@@ -340,5 +345,17 @@ mod tests {
         assert!(since.has_all(12..=13, second(2)) && !since.has_all(11..=13, second(2)));
         let counting = since.counting().into_iter().collect::<Vec<_>>();
         assert_eq!(counting, [(10, "first"), (11, "first"), (12, "second"), (13, "second")]);
+    }
+
+    /// It had the number 0, came first, and nothing counted that an earlier opening had written.
+    #[test]
+    fn metadata_in_a_segment_kept_for_contents_takes_nothing_away() {
+        let mut since = Since::new();
+        since.add(4 << 32 | 9, UNORDERED, "metadata");
+        for sequence in 10..12 {
+            since.add(3 << 32 | 7, sequence, "contents");
+        }
+        let counting = since.counting().into_iter().collect::<Vec<_>>();
+        assert_eq!(counting, [(10, "contents"), (11, "contents")]);
     }
 }

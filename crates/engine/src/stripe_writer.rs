@@ -32,7 +32,7 @@ struct Open {
 }
 
 /// The sequence of stripes whose order does not matter.
-const UNORDERED: u64 = 0;
+pub const UNORDERED: u64 = 0;
 
 /// Gathers blocks into stripes and writes them.
 pub struct Writer {

@@ -1,6 +1,6 @@
 //! The discovery log of a discovery controller (section 5.1.12.3.1).
 
-use nvme::discovery::{Entry, Header, SubsystemType, TransportType};
+use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType, TransportType};
 use nvme::log::lid;
 use nvme::nqn::DISCOVERY;
 use stdx::num::u32_of;
@@ -41,13 +41,20 @@ impl Remote {
         let log = controller.discovery_log().await?;
         // Nothing is lost by a controller that is not shut down: it notices by itself.
         let _ = controller.shut_down().await;
+        Ok(self.found(&log.entries))
+    }
+
+    /// Those of the entries that are of this subsystem, by this transport, and an address of the Internet's.
+    fn found(&self, entries: &[Entry]) -> Vec<Self> {
         let (trtype, prefix) = match self.is_rdma() {
             true => (TransportType::Rdma, RDMA),
             false => (TransportType::Tcp, ""),
         };
+        let families = [AddressFamily::Ipv4.raw(), AddressFamily::Ipv6.raw()];
         let is_meant = |entry: &&Entry| {
             entry.subtype == SubsystemType::Nvm.raw()
                 && entry.trtype == trtype.raw()
+                && families.contains(&entry.adrfam)
                 && entry.subnqn() == self.subnqn
         };
         let at = |entry: &Entry| {
@@ -55,7 +62,7 @@ impl Remote {
             let traddr = format!("{prefix}{}", entry.traddr());
             Some(Self { traddr, trsvcid, ..self.clone() })
         };
-        Ok(log.entries.iter().filter(is_meant).filter_map(at).collect())
+        entries.iter().filter(is_meant).filter_map(at).collect()
     }
 }
 
@@ -100,5 +107,44 @@ impl Controller {
             return Err(Error::Answer("a discovery log of too many records"));
         }
         Ok((header.genctr.get(), records))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::association::Options;
+    use crate::host::HostIdentity;
+    use nvme::nqn::Nqn;
+
+    #[test]
+    fn paths_are_those_of_the_transport_that_was_asked_by() {
+        let subnqn = "nqn.2026-11.io.flashloom:a";
+        let entry = |trtype, family, traddr: &str| {
+            let nqn = Nqn::new(subnqn).unwrap();
+            let mut entry = Entry::new(trtype, SubsystemType::Nvm, family, &nqn);
+            entry.set_address(traddr, "4420");
+            entry
+        };
+        let entries = [
+            entry(TransportType::Tcp, AddressFamily::Ipv4, "192.0.2.1"),
+            entry(TransportType::Rdma, AddressFamily::Ipv4, "192.0.2.2"),
+            entry(TransportType::Rdma, AddressFamily::Ipv6, "fd00::2"),
+            entry(TransportType::Rdma, AddressFamily::InfiniBand, "fe80::1"),
+        ];
+        let found = |traddr: &str| -> Vec<String> {
+            let remote = Remote {
+                traddr: traddr.to_owned(),
+                trsvcid: 8009,
+                subnqn: subnqn.to_owned(),
+                host: HostIdentity::named("nqn.2026-11.io.x:a"),
+                options: Options::default(),
+            };
+            let paths = remote.found(&entries);
+            assert!(paths.iter().all(|path| path.trsvcid == 4420));
+            paths.into_iter().map(|path| path.traddr).collect()
+        };
+        assert_eq!(found("192.0.2.9"), ["192.0.2.1"]);
+        assert_eq!(found("rdma://192.0.2.9"), ["rdma://192.0.2.2", "rdma://fd00::2"]);
     }
 }

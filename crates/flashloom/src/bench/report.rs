@@ -316,13 +316,16 @@ fn kernel() -> String {
     read.trim().to_owned()
 }
 
+/// The namespace of another target that is measured.
+fn served(args: &ReportArgs, traddr: &initiator::Address) -> String {
+    let place = traddr.with_port(args.trsvcid);
+    format!("namespace {} of {} at {place}", args.nsid, args.subnqn)
+}
+
 fn markdown(args: &ReportArgs, local: &Path, results: &Results) -> String {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let place = match (&args.local, &args.traddr) {
-        (_, Some(traddr)) => {
-            let place = traddr.with_port(args.trsvcid);
-            format!("namespace {} of {} at {place}", args.nsid, args.subnqn)
-        }
+        (_, Some(traddr)) => served(args, traddr),
         (Some(_), None) => {
             "the same device, served by this program over NVMe/TCP on 127.0.0.1".to_owned()
         }

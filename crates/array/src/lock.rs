@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use api::v1::Kind;
 use media::Drive;
+use reactor::now_exact;
 
 use crate::limits::{WRITES_LOOK, WRITES_PATIENCE};
 use crate::{Error, Result};
@@ -45,21 +46,39 @@ pub fn lock(path: &Path, own: Option<&Arc<Lock>>) -> Result<Arc<Lock>> {
 /// As [`lock`], also when that is not over after a while.
 pub fn lock_drive(path: &Path, drive: &Drive, own: Option<&Arc<Lock>>) -> Result<Arc<Lock>> {
     let lock = lock(path, own)?;
-    if own.is_some_and(|own| Arc::ptr_eq(own, &lock)) {
-        // What is under way is its holder's.
-        return Ok(lock);
+    await_alone(path, &lock, own, || drive.is_alone())?;
+    Ok(lock)
+}
+
+/// Waits until nobody else can change what is behind `path` and was just opened; not where its `lock` is `own`: what is
+/// under way is its holder's then.
+///
+/// # Errors
+/// `Conflict` when that is not so after a while.
+pub fn await_alone(
+    path: &Path,
+    lock: &Arc<Lock>,
+    own: Option<&Arc<Lock>>,
+    is_alone: impl Fn() -> bool,
+) -> Result<()> {
+    if own.is_some_and(|own| Arc::ptr_eq(own, lock)) {
+        return Ok(());
     }
-    let begun = Instant::now();
-    while !drive.is_alone() {
-        if begun.elapsed() >= WRITES_PATIENCE {
+    let begun = now_exact();
+    while !is_alone() {
+        if Duration::from_nanos(now_exact() - begun) >= WRITES_PATIENCE {
             return Err(Error::new(Kind::Conflict, format!("{} is in use", path.display())).help(
                 "the system still has writes for it of a program that had it before: they would come over what is \
                  written now",
             ));
         }
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "whoever opens drives is on no reactor's thread"
+        )]
         std::thread::sleep(WRITES_LOOK);
     }
-    Ok(lock)
+    Ok(())
 }
 
 /// A loop device is its file under another name: whoever has that alone has the device too.
@@ -176,7 +195,7 @@ mod tests {
             took.send(()).unwrap();
             lock
         });
-        let early = taken.recv_timeout(std::time::Duration::from_millis(300));
+        let early = taken.recv_timeout(Duration::from_millis(300));
         assert!(early.is_err(), "taken while something may still be written");
         drop(before);
         let lock = taking.join().unwrap().unwrap();

@@ -61,6 +61,16 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether a drive's failure says nothing of what it keeps: it could not answer just now, or it is gone.
+    pub(crate) fn says_nothing_of_contents(&self) -> bool {
+        let source = self.source.as_ref().and_then(|source| source.downcast_ref::<media::Error>());
+        let is_silent =
+            |error: &media::Error| matches!(error.kind, media::Kind::Timeout | media::Kind::Gone);
+        self.kind == Kind::Busy || source.is_some_and(is_silent)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.context)?;

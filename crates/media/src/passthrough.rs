@@ -93,6 +93,13 @@ impl Passthrough {
         &self.described
     }
 
+    /// Whether nobody else can still change what the drive keeps: neither who has it open, nor the kernel, with commands of
+    /// a process that was killed.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.device.is_alone()
+    }
+
     /// Capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {

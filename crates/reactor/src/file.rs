@@ -368,6 +368,7 @@ impl File {
 
     /// A character device that is open: for [commands](crate::passthrough), and for nothing else here.
     pub(crate) fn of_character(fd: OwnedFd, path: &Path, deadline: Deadline) -> Self {
+        mark(fd.as_raw_fd());
         let inner = Inner {
             fd,
             path: path.to_path_buf(),

@@ -101,6 +101,12 @@ impl Device {
         self.nsid
     }
 
+    /// Whether nobody else can still change what the drive keeps: see [`File::is_alone`].
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.file.is_alone()
+    }
+
     /// Changes that did not end in time, and that the drive may still make.
     #[must_use]
     pub fn late_changes(&self) -> usize {

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::desired::NamespaceDef;
 use crate::generic;
-use crate::lock::{Lock, lock, lock_drive};
+use crate::lock::{Lock, await_alone, lock, lock_drive};
 use crate::pools::Pools;
 use crate::{Error, Result};
 
@@ -151,10 +151,12 @@ impl Media {
     ) -> Result<Self> {
         let (path, found) = generic::find(path, known)?;
         let path = path.as_path();
-        let lock = lock(&found.block_node, in_use.and_then(|media| media.lock.as_ref()))
-            .map_err(|error| generic::cannot_hold(path, error))?;
+        let own = in_use.and_then(|media| media.lock.as_ref());
+        let lock =
+            lock(&found.block_node, own).map_err(|error| generic::cannot_hold(path, error))?;
         let drive = Passthrough::open(path, found.transfer_bytes)
             .map_err(|error| generic::cannot_open(path, error))?;
+        await_alone(path, &lock, own, || drive.is_alone())?;
         let own = drive.block_size();
         if own != block_size {
             let what = format!("{} has blocks of {own} bytes, not {block_size}", path.display());

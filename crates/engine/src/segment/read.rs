@@ -213,7 +213,12 @@ impl Segments {
             }
             Err(why) => {
                 let lost = self.lost(info) > info.geometry.parity();
-                let kind = if lost { Kind::Failed } else { Kind::Corrupt };
+                let kind = match &why {
+                    _ if lost => Kind::Failed,
+                    // Whoever asks again may be given them.
+                    Unrecoverable::TooFew(error) if error.says_nothing_of_contents() => Kind::Busy,
+                    _ => Kind::Corrupt,
+                };
                 let what = format!("segment {} slot {slot} cannot be reconstructed", info.id.get());
                 Err(match why {
                     Unrecoverable::TooFew(error) => Error::caused(kind, what, error),

@@ -63,6 +63,16 @@ struct Gathered {
     spare: Vec<usize>,
 }
 
+/// Which of two reasons tells more of whether blocks are lost: that what one drive keeps is not known says that they may not be.
+fn telling(first: Option<Error>, other: Error) -> Error {
+    match first {
+        Some(first) if first.says_nothing_of_contents() || !other.says_nothing_of_contents() => {
+            first
+        }
+        _ => other,
+    }
+}
+
 impl Segments {
     /// Where blocks lie: the member and the offset on its drive in bytes.
     pub(super) fn locate(&self, target: Target<'_>) -> (Member, u64) {
@@ -85,17 +95,19 @@ impl Segments {
         // One for each unit, and one to keep a suspect's own contents aside.
         let space = self.memory.workspace(width + 1, out.len()).await;
         let mut gathered = match self.gather(target, &space, out.len(), Trust::Online).await {
-            Err(Unrecoverable::TooFew(error)) => {
+            Err(Unrecoverable::TooFew(mut error)) => {
                 // Drives that failed may still hold what is asked for, and `fits` tells whether.
                 let (member, at) = self.locate(target);
                 let pool = space.pool();
                 let direct =
                     self.drives.read_trusting(Trust::Anyone, member.drive, at, out.len(), pool);
-                if let Ok(data) = direct.await
-                    && fits(&data)
-                {
-                    out.copy_from_slice(&data);
-                    return Ok(());
+                match direct.await {
+                    Ok(data) if fits(&data) => {
+                        out.copy_from_slice(&data);
+                        return Ok(());
+                    }
+                    Ok(_) => {}
+                    Err(own) => error = telling(Some(error), own),
                 }
                 let all = self.gather(target, &space, out.len(), Trust::Anyone).await;
                 all.map_err(|_| Unrecoverable::TooFew(error))?
@@ -182,7 +194,7 @@ impl Segments {
                             units[unit] = Some(data);
                             missing -= 1;
                         }
-                        Err(error) => first_error = first_error.or(Some(error)),
+                        Err(error) => first_error = Some(telling(first_error, error)),
                     }
                 }
                 // What is only late is waited for where too much was asked of others already.

@@ -421,7 +421,7 @@ impl Ring {
     /// Waits until all that is there by now is in the log.
     ///
     /// # Errors
-    /// `Failed` when its task takes nothing more, and it did not come to its end.
+    /// `Busy` when what is there cannot be taken now; `Gone` when its task takes nothing more, and it did not come to its end.
     pub async fn taken(&self) -> Result<()> {
         let number = self.asked.get() + 1;
         self.asked.set(number);
@@ -434,8 +434,15 @@ impl Ring {
         if self.answered.get() >= number || self.has_ended() {
             return Ok(());
         }
+        // Hosts ask again: neither says anything of what the volume keeps.
+        if self.stopped.get() {
+            return Err(Error::new(
+                Kind::Gone,
+                "the volume's direct write window is taken from no more",
+            ));
+        }
         let what = "what a host stored in its direct write window cannot be taken now: drives are missing, or the log failed";
-        Err(Error::new(Kind::Failed, what))
+        Err(Error::new(Kind::Busy, what))
     }
 
     /// What was asked so far, to be [answered](Self::answer).

@@ -39,3 +39,36 @@ fn a_late_header_is_waited_for_where_the_others_do_not_make_it() {
         });
     }
 }
+
+/// Blocks that nobody could read just now were told of as lost: what a host had been told is complete was given up with
+/// the rest of such a block.
+#[test]
+fn what_no_drive_could_say_just_now_is_not_lost() {
+    for damaged in [false, true] {
+        reactor::simulate(1, async move {
+            let media = drives(2);
+            let slots = media.iter().map(|drive| Some(Drive::Simulated(Arc::clone(drive))));
+            let mut rig = Rig::over(slots.collect(), 1);
+            rig.write_all().await;
+            let (at, bytes) = rig.written[7].clone();
+            let place = rig.info.geometry.place(at.slot());
+            if damaged {
+                rig.damage(place.stripe, usize32(place.unit), place.block).await;
+            }
+            let other = rig.info.member(place.stripe, 1 - usize32(place.unit)).drive;
+            for (n, drive) in media.iter().enumerate() {
+                drive.set_hanging(!damaged || n == usize::from(other));
+            }
+            let mut out = vec![0; BLOCK];
+            let crcs = [crc32c(&bytes)];
+            let read = rig.segments.read(&rig.info, at.slot(), &crcs, &mut out).await;
+            assert_eq!(read.unwrap_err().kind, Kind::Busy, "damaged: {damaged}");
+            media.iter().for_each(|drive| drive.set_hanging(false));
+            // One that hung so long is not used any more.
+            if !damaged {
+                rig.segments.read(&rig.info, at.slot(), &crcs, &mut out).await.unwrap();
+                assert!(out == bytes);
+            }
+        });
+    }
+}

@@ -14,6 +14,7 @@ use super::read::is_whole;
 use crate::address::{BLOCK, Key, View};
 use crate::canary::{self, Canary};
 use crate::error::{Kind, Result};
+use crate::limits::SALVAGE_ATTEMPTS;
 use crate::log::Reserved;
 use crate::shard::base::count;
 use crate::shard::capacity::Promise;
@@ -333,14 +334,10 @@ impl Front {
         let edges = [(skip > 0, 0), (ends_in_part, usize64(count) - 1)];
         for (_, at) in edges.into_iter().filter(|(is_part, _)| *is_part) {
             let block = &mut whole[at * BLOCK..(at + 1) * BLOCK];
-            match self.read_blocks(&ring.volume, first + u64_of(at), block).await {
-                Ok(()) => {}
-                // The rest of the block is lost, and with it what was to be a part of that: as it is told of a block.
-                Err(error) if error.kind == Kind::Corrupt => {
-                    ring.note_lost();
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
+            if self.is_lost(ring, first + u64_of(at), block).await? {
+                // With the rest of the block what was to be a part of it is lost: as it is told of a block.
+                ring.note_lost();
+                return Ok(());
             }
         }
         whole[skip..skip + length].copy_from_slice(&ring.data.borrow()[..length]);
@@ -349,6 +346,19 @@ impl Front {
         let reserved = self.base.log.reserve_acknowledged(key, usize64(count)).await?;
         self.store_blocks(ring, look, reserved, &whole[..bytes])?;
         self.make_stored_durable(ring).await
+    }
+
+    /// Reads a block of which a record keeps a part; whether nothing gives it back.
+    async fn is_lost(&self, ring: &Ring, block: u64, out: &mut [u8]) -> Result<bool> {
+        // A read may fail once and not again, and what its host was told is complete is not given up for that.
+        for _ in 0..SALVAGE_ATTEMPTS {
+            match self.read_blocks(&ring.volume, block, out).await {
+                Ok(()) => return Ok(false),
+                Err(error) if error.kind == Kind::Corrupt => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     /// The task of a ring: takes what is there when it is asked to, when the host rings, and at leisure.

@@ -104,7 +104,14 @@ async fn measure(arguments: Rc<Arguments>, percent: u64) -> Result<(), String> {
     let pool = pool(&arguments.pool).await.map_err(|e| e.to_string())?;
     let begun = pool.status().await.map_err(|e| e.to_string())?;
     let bytes = (begun.capacity / 100 * percent).next_multiple_of(u64_of(PIECE));
-    let spec = VolumeSpec { name: "v".into(), id: [2; 16], bytes, block_size: 4096, quota: None };
+    let spec = VolumeSpec {
+        name: "v".into(),
+        id: [2; 16],
+        bytes,
+        block_size: 4096,
+        quota: None,
+        reservation: None,
+    };
     let volume = pool.create_volume(spec).await.map_err(|e| e.to_string())?;
     let mut piece = vec![0; PIECE];
     Prng::new(7).fill(&mut piece);

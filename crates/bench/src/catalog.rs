@@ -35,6 +35,7 @@ fn volume(n: u64) -> VolumeSpec {
         bytes: GIB,
         block_size: 4096,
         quota: None,
+        reservation: None,
     }
 }
 

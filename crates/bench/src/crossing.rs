@@ -72,8 +72,14 @@ async fn make(shards: u16, on: Vec<Handle>) -> Result<Volume, Box<dyn Error>> {
         created: 0,
     };
     let pool = Pool::create(spec, &on).await?;
-    let spec =
-        VolumeSpec { name: "v".into(), id: [2; 16], bytes: VOLUME, block_size: 4096, quota: None };
+    let spec = VolumeSpec {
+        name: "v".into(),
+        id: [2; 16],
+        bytes: VOLUME,
+        block_size: 4096,
+        quota: None,
+        reservation: None,
+    };
     let volume = pool.create_volume(spec).await?;
     let mut piece = vec![0x5a; 256 << 10];
     Prng::new(7).fill(&mut piece);

@@ -105,6 +105,7 @@ async fn measure(arguments: EngineArguments) -> Result<(Figures, engine::PoolSta
         bytes: arguments.volume,
         block_size: 4096,
         quota: None,
+        reservation: None,
     };
     let volume = pool.create_volume(spec).await.map_err(|e| e.to_string())?;
     let mut piece = vec![0x5a; 256 << 10];

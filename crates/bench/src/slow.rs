@@ -72,8 +72,14 @@ async fn make(a: Arguments, is_sick: bool) -> Result<(Pool, Volume), Box<dyn Err
         created: 0,
     };
     let pool = Pool::create(spec, &[]).await?;
-    let spec =
-        VolumeSpec { name: "v".into(), id: [2; 16], bytes: VOLUME, block_size: 4096, quota: None };
+    let spec = VolumeSpec {
+        name: "v".into(),
+        id: [2; 16],
+        bytes: VOLUME,
+        block_size: 4096,
+        quota: None,
+        reservation: None,
+    };
     let volume = pool.create_volume(spec).await?;
     let mut piece = vec![0; 256 << 10];
     Prng::new(7).fill(&mut piece);

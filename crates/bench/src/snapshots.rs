@@ -124,8 +124,14 @@ async fn made(
     };
     let pool = Pool::create(spec, &[]).await?;
     for n in 0..volumes {
-        let spec =
-            VolumeSpec { name: format!("v{n}"), id: id(n), bytes, block_size: 4096, quota: None };
+        let spec = VolumeSpec {
+            name: format!("v{n}"),
+            id: id(n),
+            bytes,
+            block_size: 4096,
+            quota: None,
+            reservation: None,
+        };
         pool.create_volume(spec).await?;
     }
     Ok(pool)
@@ -233,7 +239,15 @@ async fn chain(pool: &Pool, a: Clones) -> Result<Volume, Failed> {
         let (volume, name) = (last.name(), "one".to_owned());
         pool.take_snapshots(vec![SnapshotSpec { volume, name, id: id(n), created: 0 }]).await?;
         let (volume, snapshot, name) = (last.name(), "one".into(), format!("v{}", n + 1));
-        let spec = CloneSpec { volume, snapshot, name, id: id(n + 1), bytes: None, quota: None };
+        let spec = CloneSpec {
+            volume,
+            snapshot,
+            name,
+            id: id(n + 1),
+            bytes: None,
+            quota: None,
+            reservation: None,
+        };
         last = pool.clone_volume(spec).await?;
         for _ in 0..a.rates.between {
             let at = prng.below(a.rates.size * MIB / BLOCK) * BLOCK;

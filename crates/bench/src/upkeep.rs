@@ -118,6 +118,7 @@ impl Rig {
             bytes: full,
             block_size: 4096,
             quota: None,
+            reservation: None,
         };
         let volume = pool.create_volume(spec).await?;
         let spare = drive(bytes, takes, u64_of(count))?;

@@ -76,6 +76,12 @@ pub enum Canary {
     ReleasesWindowEarly,
     /// An opening forgets a window that it does not find.
     ForgetsWindow,
+    /// What is kept for a volume others may have.
+    OthersTakeReserved,
+    /// A snapshot of a volume with a reservation is taken whether there is room for what it shares or not.
+    SnapshotSkipsRoom,
+    /// What a volume with a reservation gives back is not kept for it again.
+    TrimForgetsReserved,
     /// A step is left out.
     Skips(Step),
 }
@@ -260,7 +266,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 37] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -295,6 +301,9 @@ impl Canary {
         Self::CreditsEarly,
         Self::ReleasesWindowEarly,
         Self::ForgetsWindow,
+        Self::OthersTakeReserved,
+        Self::SnapshotSkipsRoom,
+        Self::TrimForgetsReserved,
     ];
 }
 

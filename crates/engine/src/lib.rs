@@ -40,9 +40,10 @@ mod writing;
 pub use area::{read_label, rewrite_older_label};
 pub use drives::DriveState;
 pub use error::{Error, Kind, Result};
+pub use format::catalog::Reservation;
 pub use limits::{
-    DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, QUOTA_MAX, QUOTA_UNIT, SHARDS_MAX,
-    VOLUME_BYTES_MAX,
+    DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, QUOTA_MAX, QUOTA_UNIT, RESERVATION_MAX,
+    SHARDS_MAX, VOLUME_BYTES_MAX,
 };
 pub use pool::{
     Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GrantedRing,
@@ -51,7 +52,7 @@ pub use pool::{
     Scrub, ScrubPosition, SnapshotName, SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown,
     VolumeSpec, VolumeStatus, WindowEnd, look_at_labels,
 };
-pub use quotas::{GroupQuota, QuotaStatus};
+pub use quotas::{GroupQuota, QuotaStatus, ReservationStatus, Reservations};
 pub use reading::{Begun, Reading};
 pub use shard::window::RingCopy;
 pub use shard::{Outcome, WritesRefused};

@@ -40,6 +40,15 @@ pub const QUOTA_UNIT: u64 = 1 << 20;
 /// The largest one in bytes.
 pub const QUOTA_MAX: u64 = QUOTA_UNIT * 0xffff_ffff;
 
+/// The largest reservation in bytes: what lies beyond that in the catalog is all of a volume.
+pub const RESERVATION_MAX: u64 = QUOTA_MAX - QUOTA_UNIT;
+
+/// How often a writer within its volume's reservation has space looked for: each time others replace what they had.
+pub const SEARCHES_WHEN_RESERVED: u32 = 64;
+
+/// Blocks of a range given back whose contents are looked up at once.
+pub const LOOKED_AT_ONCE: u64 = 1 << 16;
+
 /// Clones of clones, one made of a snapshot of the other: so many views a read may have to ask.
 pub const CLONES_DEEP_MAX: usize = 64;
 

@@ -24,6 +24,7 @@ mod quotas;
 mod rebuild;
 mod rejoin;
 mod replace;
+mod reservations;
 mod rollback;
 mod scrub;
 mod snapshots;

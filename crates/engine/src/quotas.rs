@@ -13,12 +13,15 @@ use reactor::cross_core::{Lock, Watch};
 pub use self::quota::{GroupQuota, Holding, Quota, QuotaStatus, Stamp};
 use self::quota::{Held, Whose};
 use self::recounts::Recounts;
+pub use self::reserve::{Drawn, Lacking, ReservationStatus, Reservations, Reserve, ReserveMark};
 use crate::address::View;
+use crate::space::Space;
 use crate::used::Used;
 use crate::volume::state::{BLOCK_BYTES, State};
 
 mod quota;
 mod recounts;
+mod reserve;
 
 /// The quotas of a pool's volumes, and of its groups.
 pub struct Quotas {
@@ -43,6 +46,8 @@ pub struct Counted {
     pub holding: Arc<Holding>,
     pub own: Option<Arc<Quota>>,
     pub group: Option<Arc<Quota>>,
+    /// What is kept for its hosts.
+    pub reserve: Option<Arc<Reserve>>,
 }
 
 impl Counted {
@@ -58,7 +63,7 @@ impl All {
     fn of(&mut self, state: &Arc<State>, shards: u16) -> &mut Counted {
         let new = || {
             let holding = Arc::new(Holding::new(Arc::clone(state), shards));
-            Counted { holding, own: None, group: None }
+            Counted { holding, own: None, group: None, reserve: None }
         };
         let of = self.volumes.entry(state.view).or_insert_with(new);
         if !Arc::ptr_eq(&of.holding.state, state) {
@@ -68,9 +73,11 @@ impl All {
         of
     }
 
-    /// It need not be counted if it is under no quota.
+    /// It need not be counted if it is under no quota, and has no reservation.
     fn release(&mut self, view: View) {
-        if self.volumes.get(&view).is_some_and(|of| of.own.is_none() && of.group.is_none()) {
+        let is_needless =
+            |of: &Counted| of.own.is_none() && of.group.is_none() && of.reserve.is_none();
+        if self.volumes.get(&view).is_some_and(is_needless) {
             self.volumes.remove(&view);
         }
     }
@@ -116,6 +123,59 @@ impl Quotas {
             }
             all.release(state.view);
         });
+    }
+
+    /// This is kept for a volume from now on, or nothing.
+    pub fn set_reserve(&self, state: &Arc<State>, reserve: Option<Arc<Reserve>>) {
+        self.change(|all| {
+            all.of(state, self.shards).reserve = reserve;
+            all.release(state.view);
+        });
+    }
+
+    /// What is kept for a volume.
+    #[must_use]
+    pub fn reserve(&self, view: View) -> Option<Arc<Reserve>> {
+        self.all.lock().volumes.get(&view)?.reserve.clone()
+    }
+
+    /// A reservation in bytes.
+    #[must_use]
+    pub fn reservation(&self, view: View) -> Option<ReservationStatus> {
+        Some(self.reserve(view)?.status())
+    }
+
+    /// What is kept for all volumes together.
+    #[must_use]
+    pub fn reservations(&self, space: &Space) -> Reservations {
+        let (mut sum, mut are_counted) = (Reservations::default(), true);
+        for reserve in self.all().into_iter().filter_map(|of| of.reserve) {
+            let of = reserve.status();
+            (sum.bytes, sum.kept) = (sum.bytes + of.bytes, sum.kept + of.kept);
+            are_counted &= reserve.is_counted();
+        }
+        // Before that what volumes have counts twice.
+        let missing = if are_counted { space.overdrawn() * BLOCK_BYTES } else { 0 };
+        Reservations { missing: missing.min(sum.kept), ..sum }
+    }
+
+    /// Has those volumes counted for which something may be kept too much, but for one. Tells whether there was any of
+    /// which something had changed.
+    pub async fn recount_reserved(&self, but: Option<View>, used: &Used) -> bool {
+        let keeps = |of: &Counted| of.reserve.as_ref().is_some_and(|reserve| reserve.keeps());
+        let is_other = |of: &Counted| Some(of.holding.state.view) != but;
+        let others = self.all().into_iter().filter(|of| keeps(of) && is_other(of));
+        let recount = async |Counted { holding, reserve, .. }: Counted| {
+            let before = reserve.as_ref().map(|reserve| reserve.status());
+            // What hosts store by themselves nobody notes.
+            if holding.state.has_window() {
+                *holding.counted_at.lock() = None;
+            }
+            let _ = self.recount_changed(vec![holding], used).await;
+            before != reserve.map(|reserve| reserve.status())
+        };
+        let counted = reactor::join_all(others.map(recount)).await;
+        counted.into_iter().any(|has_changed| has_changed)
     }
 
     /// A quota for a group, under which nothing is yet.

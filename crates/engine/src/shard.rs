@@ -9,7 +9,7 @@
 //! destage  log to stripes, trim sweep     finds shared blocks without references
 //! keeper   the map              count     what volumes use
 //! capacity who is let in        remake    makes a drive whole
-//! ledgers  who has a quota
+//! ledgers  who has a quota, or space kept
 //!                               rebuild   empties drives
 //!                               scrub     checks what lives
 //! checkpoint                    what recovery begins with

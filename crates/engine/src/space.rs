@@ -77,7 +77,7 @@ impl Space {
     /// Whether shards hold more, or have leave to, than there is room for.
     #[must_use]
     pub fn is_overdrawn(&self) -> bool {
-        self.free.load(Ordering::Acquire) < 0
+        self.overdrawn() > 0
     }
 
     /// Blocks that a shard may hold beyond its share while it replaces what is there.
@@ -101,6 +101,25 @@ impl Space {
         };
         let before = self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
         u64::try_from(wanted.min(before)).ok()
+    }
+
+    /// Takes so many, and no more; says how many there are where that is less.
+    ///
+    /// # Errors
+    /// What is free.
+    pub fn take_exactly(&self, blocks: u64) -> Result<(), u64> {
+        let take = |free: i64| (free >= signed(blocks)).then(|| free - signed(blocks));
+        let taken = self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        match taken {
+            Err(free) if blocks > 0 => Err(u64::try_from(free).unwrap_or(0)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Blocks that were dealt out beyond what there is.
+    #[must_use]
+    pub fn overdrawn(&self) -> u64 {
+        u64::try_from(-self.free.load(Ordering::Acquire)).unwrap_or(0)
     }
 
     /// Takes what is held already.

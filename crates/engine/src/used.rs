@@ -21,6 +21,9 @@ pub struct Counts {
     newest: BTreeMap<View, u64>,
     /// Of those that have snapshots, what these see; `None` where only what hosts see could be counted.
     older: Option<BTreeMap<View, OfSnapshots>>,
+    /// Of volumes with a reservation, blocks that only hosts see without having the space for themselves: what is
+    /// written there needs some.
+    shared: BTreeMap<View, u64>,
 }
 
 /// What the snapshots of a volume see. A stretch of blocks costs two look-ups of versions, however many see it.
@@ -87,7 +90,24 @@ impl Counts {
     pub fn new(seen: Option<Seen>) -> Self {
         let each = |(view, seen)| (view, OfSnapshots::new(seen));
         let older = seen.map(|seen| seen.into_iter().map(each).collect());
-        Self { newest: BTreeMap::new(), older }
+        Self { newest: BTreeMap::new(), older, shared: BTreeMap::new() }
+    }
+
+    /// Of these volumes is to be known what they have [alone](Self::alone), whether they have snapshots or not.
+    #[must_use]
+    pub fn with_alone(mut self, views: impl IntoIterator<Item = View>) -> Self {
+        let Some(older) = &mut self.older else { return self };
+        for view in views {
+            older.entry(view).or_default();
+            self.shared.insert(view, 0);
+        }
+        self
+    }
+
+    /// Blocks that only hosts see of a volume, and whose space is nobody else's; `None` where that was not asked for.
+    pub fn alone(&self, view: View) -> Option<u64> {
+        let shared = self.shared.get(&view)?;
+        Some(self.older(view)?.unique_of_hosts.saturating_sub(*shared))
     }
 
     fn older(&self, view: View) -> Option<&OfSnapshots> {
@@ -162,6 +182,21 @@ impl Tally for &mut Counts {
         }
         if let Some(older) = self.older.as_mut().and_then(|older| older.get_mut(&view)) {
             older.add(period, blocks);
+        }
+    }
+
+    fn wants_shared(&self, view: View) -> bool {
+        self.shared.contains_key(&view)
+    }
+
+    fn add_shared(&mut self, view: View, period: Period, blocks: u64) {
+        let older = self.older.as_ref().and_then(|older| older.get(&view));
+        let by_hosts = |of: &OfSnapshots| {
+            period.is_newest()
+                && of.seen.partition_point(|seen| *seen < period.since) == of.seen.len()
+        };
+        if let Some(shared) = self.shared.get_mut(&view).filter(|_| older.is_some_and(by_hosts)) {
+            *shared += blocks;
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::address::{BLOCK, Key};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::limits::CLONES_DEEP_MAX;
-use crate::quotas::QuotaStatus;
+use crate::quotas::{QuotaStatus, ReservationStatus};
 use crate::reading::Begun;
 use crate::shard::{CopyRange, Outcome};
 use crate::shard_handle::ShardHandle;
@@ -115,6 +115,12 @@ impl Volume {
     #[must_use]
     pub fn quota(&self) -> Option<QuotaStatus> {
         self.common.upgrade()?.quotas.status(self.state.view)
+    }
+
+    /// Its [reservation](crate::Pool::set_reservation), if it has one.
+    #[must_use]
+    pub fn reservation(&self) -> Option<ReservationStatus> {
+        self.common.upgrade()?.quotas.reservation(self.state.view)
     }
 
     /// Whether nothing can begin with what it has any more: it is the clone of too many, one behind another, and a rollback
@@ -411,7 +417,11 @@ impl Volume {
                 true => self.copy_contents(source, from + at, to + at, piece).await,
                 false => {
                     let copy = CopyRange { from: from + at, to: to + at, length: piece };
-                    self.shard(to + at).copy(&self.state, &source.state, copy).await
+                    match self.shard(to + at).copy(&self.state, &source.state, copy).await {
+                        // It has got a reservation since.
+                        Err(_) if !self.can_share(source, from + at, to + at, piece) => continue,
+                        copied => copied,
+                    }
                 }
             };
             self.noted(copied)?;
@@ -464,7 +474,9 @@ impl Volume {
         let is_whole = (from | to | piece).is_multiple_of(BLOCK_BYTES);
         // What a snapshot sees, or a clone inherits, has no name yet.
         let is_own = source.state.sees.is_none() && source.state.ancestors().is_none();
-        is_whole && is_own && shard(self, to) == shard(source, from)
+        // What is shared its hosts do not have for themselves, as they were promised.
+        let is_reserved = self.reservation().is_some() || source.reservation().is_some();
+        is_whole && is_own && !is_reserved && shard(self, to) == shard(source, from)
     }
 
     /// Copies a piece by reading and writing it. What reads as zeroes takes no space after.

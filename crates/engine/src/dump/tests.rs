@@ -107,7 +107,14 @@ impl Media {
 }
 
 async fn volume(pool: &Pool, name: &str, bytes: u64) -> crate::Volume {
-    let spec = VolumeSpec { name: name.into(), id: [1; 16], bytes, block_size: 4096, quota: None };
+    let spec = VolumeSpec {
+        name: name.into(),
+        id: [1; 16],
+        bytes,
+        block_size: 4096,
+        quota: None,
+        reservation: None,
+    };
     pool.create_volume(spec).await.unwrap()
 }
 
@@ -209,8 +216,15 @@ fn a_volume_deleted_just_before_a_crash_is_no_finding() {
                     };
                     pool.take_snapshots(vec![spec]).await.unwrap();
                     let (name, id) = ("dev".into(), [3; 16]);
-                    let spec =
-                        crate::CloneSpec { volume, snapshot, name, id, bytes: None, quota: None };
+                    let spec = crate::CloneSpec {
+                        volume,
+                        snapshot,
+                        name,
+                        id,
+                        bytes: None,
+                        quota: None,
+                        reservation: None,
+                    };
                     pool.clone_volume(spec).await.unwrap();
                     pool.delete_snapshot("db", "mon").await.unwrap();
                 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::{Bad, check_name};
 use crate::address::{BLOCK, Version, View};
-use crate::limits::{QUOTA_MAX, QUOTA_UNIT, VOLUME_BYTES_MAX};
+use crate::limits::{QUOTA_MAX, QUOTA_UNIT, RESERVATION_MAX, VOLUME_BYTES_MAX};
 
 pub use area::{CatalogArea, EDIT_PAGES_MAX};
 pub use page::{Loader, PAGE, Page, Part, RECORDS, base_pages};
@@ -45,6 +45,26 @@ impl Kind {
 /// The version of what is written in an epoch.
 fn version_of(epoch: u64) -> Option<Version> {
     u32::try_from(epoch).ok().and_then(Version::new).filter(|version| *version < Version::LAST)
+}
+
+/// Space that is kept for a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reservation {
+    /// So many bytes, a multiple of [`QUOTA_UNIT`].
+    Bytes(u64),
+    /// As many as the volume has, whatever its size.
+    All,
+}
+
+impl Reservation {
+    /// How many of a volume of that size.
+    #[must_use]
+    pub fn of(self, size: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.min(size),
+            Self::All => size,
+        }
+    }
 }
 
 /// One object. Its number is that of its view, and never used again.
@@ -85,6 +105,8 @@ pub struct Object {
     pub detached: Option<u64>,
     /// Bytes that a volume, or the volumes of a group, and all their snapshots may hold together, a multiple of [`QUOTA_UNIT`]; 0 for no bound.
     pub quota: u64,
+    /// What is kept for a volume's hosts to write.
+    pub reservation: Option<Reservation>,
     /// The number of its direct write window, if a host has one: what is stored there is part of the log. 0 for none.
     pub window: u32,
     /// When it was made, in seconds since 1970; 0 where nobody said so.
@@ -113,6 +135,7 @@ impl Object {
             detaching: false,
             detached: None,
             quota: 0,
+            reservation: None,
             window: 0,
             created: 0,
         }
@@ -192,6 +215,16 @@ impl Object {
         let may_have_quota = self.kind != Kind::Snapshot && self.quota <= QUOTA_MAX;
         if self.quota != 0 && !may_have_quota || !self.quota.is_multiple_of(QUOTA_UNIT) {
             return Err(Bad::Field("quota"));
+        }
+        let can_be =
+            |bytes: u64| bytes > 0 && bytes <= RESERVATION_MAX && bytes.is_multiple_of(QUOTA_UNIT);
+        let is_sensible = match self.reservation {
+            None => true,
+            Some(Reservation::All) => self.is_volume(),
+            Some(Reservation::Bytes(bytes)) => self.is_volume() && can_be(bytes),
+        };
+        if !is_sensible {
+            return Err(Bad::Field("reservation"));
         }
         if self.window != 0 && !self.is_volume() {
             return Err(Bad::Field("window"));

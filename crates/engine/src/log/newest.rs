@@ -60,6 +60,21 @@ fn keep_first(keys: &mut Vec<Key>, most: usize) -> Option<Key> {
     Some(first)
 }
 
+/// What some blocks are.
+#[derive(Clone, Copy)]
+struct Is {
+    has_contents: bool,
+    is_alone: bool,
+}
+
+impl Is {
+    const DATA: Self = Self { has_contents: true, is_alone: true };
+
+    fn of(stretch: StretchOf) -> Self {
+        Self { has_contents: stretch != StretchOf::Holes, is_alone: false }
+    }
+}
+
 /// The blocks at `keys`, which have contents, over stretches, within a range.
 fn spans<'a>(
     keys: &[Key],
@@ -69,7 +84,7 @@ fn spans<'a>(
     let mut spans = Vec::new();
     let mut keys = keys.iter().copied().peekable();
     for stretch in stretches {
-        let (view, has_contents) = (stretch.view, stretch.of != StretchOf::Holes);
+        let (view, is) = (stretch.view, Is::of(stretch.of));
         let mut first = Key::new(view, stretch.first).max(range.start);
         let end =
             if view == range.end.view { stretch.end.min(range.end.block) } else { stretch.end };
@@ -80,32 +95,33 @@ fn spans<'a>(
             // Those before the stretch are none of its business.
             let within = key >= first;
             if within && key > first {
-                push(&mut spans, first, key.block - first.block, has_contents);
+                push(&mut spans, first, key.block - first.block, is);
             }
-            push(&mut spans, key, 1, true);
+            push(&mut spans, key, 1, Is::DATA);
             if within {
                 first.block = key.block + 1;
             }
         }
         if first.block < end {
-            push(&mut spans, first, end - first.block, has_contents);
+            push(&mut spans, first, end - first.block, is);
         }
     }
-    keys.for_each(|key| push(&mut spans, key, 1, true));
+    keys.for_each(|key| push(&mut spans, key, 1, Is::DATA));
     spans
 }
 
 /// Adds blocks; those that go on after the last ones become a part of them.
-fn push(spans: &mut Vec<Span>, first: Key, blocks: u64, has_contents: bool) {
+fn push(spans: &mut Vec<Span>, first: Key, blocks: u64, is: Is) {
+    let Is { has_contents, is_alone } = is;
     match spans.last_mut() {
         Some(last)
-            if last.has_contents == has_contents
+            if (last.has_contents, last.is_alone) == (has_contents, is_alone)
                 && last.first.view == first.view
                 && last.first.block + last.blocks == first.block =>
         {
             last.blocks += blocks;
         }
-        _ => spans.push(Span { first, blocks, has_contents }),
+        _ => spans.push(Span { first, blocks, has_contents, is_alone }),
     }
 }
 

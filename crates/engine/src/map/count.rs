@@ -21,7 +21,7 @@ use super::{Map, Pages};
 use crate::address::{Key, Version, View};
 use crate::error::Result;
 use std::ops::Range;
-use versions::{Layers, has_contents};
+use versions::{Layers, has_contents, is_alone};
 
 /// Steps before others on the core have their turn.
 const COUNT_TURN: usize = 1024;
@@ -34,6 +34,16 @@ pub trait Tally {
     /// So many blocks of a view more have contents, or have lost them, or had them: for what time. Of views whose older
     /// ones are not wanted that is any with the newest in it.
     fn add(&mut self, view: View, period: Period, blocks: u64);
+
+    /// Whether it wants to know of which blocks of a view the space is not the view's alone, those of its older ones are
+    /// wanted: then all leaves are read.
+    fn wants_shared(&self, _: View) -> bool {
+        false
+    }
+
+    /// So many of those that were told for the time have no space of their own: they refer to what others may refer to, or
+    /// are lost.
+    fn add_shared(&mut self, _: View, _: Period, _: u64) {}
 }
 
 impl<F: FnMut(View, u64)> Tally for F {
@@ -53,13 +63,15 @@ pub struct Span {
     /// At least 1, all of one view.
     pub blocks: u64,
     pub has_contents: bool,
+    /// Those contents are nobody else's.
+    pub is_alone: bool,
 }
 
 impl Span {
     fn stretch(&self) -> Stretch {
         let start = flat(self.first.view, self.first.block);
         let end = start + Flat::from(self.blocks);
-        Stretch { start, end, has_contents: self.has_contents }
+        Stretch { start, end, has_contents: self.has_contents, is_alone: self.is_alone }
     }
 }
 
@@ -69,11 +81,13 @@ struct Stretch {
     start: Flat,
     end: Flat,
     has_contents: bool,
+    is_alone: bool,
 }
 
 impl From<&Item> for Stretch {
     fn from(item: &Item) -> Self {
-        Self { start: item.start, end: item.end(), has_contents: has_contents(item.place) }
+        let (has_contents, is_alone) = (has_contents(item.place), is_alone(item.place));
+        Self { start: item.start, end: item.end(), has_contents, is_alone }
     }
 }
 
@@ -168,7 +182,8 @@ impl<'a> Count<'a> {
                     let alone = table.low == start
                         && table.high <= others.min(self.end)
                         && table.high <= end_of_view(start)
-                        && !(wants_older && table.has_versions);
+                        && !(wants_older && table.has_versions)
+                        && !found.wants_shared(unflat(start).view);
                     let (high, blocks) = (table.high, table.blocks);
                     match if alone { self.sources[n].is_whole()? } else { Some(false) } {
                         None => Some(Next::Index(n)),

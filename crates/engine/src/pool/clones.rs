@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use super::Pool;
 use super::groups::{GroupSpec, new_group};
+use super::reservations::check_reservation;
 use super::snapshots::find_snapshot;
 use super::volumes::{check_new_name, check_quota, check_size, find, invalid, new_views};
 use crate::address::View;
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::{self, Catalog, Edit, Object, Record};
+use crate::format::catalog::{self, Catalog, Edit, Object, Record, Reservation};
 use crate::limits::CLONES_DEEP_MAX;
 use crate::shard::Shard;
 use crate::volume::Volume;
@@ -30,6 +31,8 @@ pub struct CloneSpec {
     pub bytes: Option<u64>,
     /// As a [volume's](crate::VolumeSpec::quota): what it began with does not count.
     pub quota: Option<u64>,
+    /// As a [volume's](crate::VolumeSpec::reservation): what it began with does not count.
+    pub reservation: Option<Reservation>,
 }
 
 /// A clone, and where it comes from.
@@ -44,6 +47,7 @@ impl CloneSpec {
         let bytes = self.bytes.unwrap_or(snapshot.bytes);
         check_size(bytes)?;
         self.quota.map_or(Ok(()), check_quota)?;
+        self.reservation.map_or(Ok(()), |of| check_reservation(of, bytes))?;
         if bytes < snapshot.bytes {
             return Err(invalid(format!(
                 "a clone is as large as its snapshot or larger: not {bytes} bytes, {} at least",
@@ -58,6 +62,7 @@ impl CloneSpec {
             placement: volume.placement,
             group,
             quota: self.quota.unwrap_or(0),
+            reservation: self.reservation,
             ..Object::volume(view, &self.name, self.id, bytes, snapshot.block_size)
         };
         let origin = Origin { volume: volume.id, snapshot: Some(snapshot.id) };
@@ -147,7 +152,13 @@ impl Pool {
         for snapshot in &of {
             self.carry_for_clone(snapshot).await?;
         }
-        let made = common.superblock.change_catalog(edit).await?;
+        let mut kept = Vec::new();
+        for (spec, of) in specs.iter().zip(&of) {
+            let bytes = spec.bytes.unwrap_or(of.len());
+            let each = self.keep_for_new(&spec.name, spec.reservation, bytes).await;
+            kept.push(self.end_keeping(&kept, each)?);
+        }
+        let made = self.end_keeping(&kept, common.superblock.change_catalog(edit).await)?;
         for (clone, _) in &made {
             if let (Some(parent), Some(sees)) = (clone.parent, clone.sees()) {
                 common.snapshots.add_clone(clone.view, parent, sees);
@@ -155,14 +166,15 @@ impl Pool {
         }
         for ((clone, _), of) in made.iter().zip(&of) {
             if let Err(error) = self.end_inheritance(clone, of.len()).await {
-                self.forget_made(&made).await?;
-                return Err(error);
+                self.end_keeping(&kept, self.forget_made(&made).await)?;
+                return self.end_keeping(&kept, Err(error));
             }
         }
-        for (clone, origin) in made {
+        for ((clone, origin), kept) in made.into_iter().zip(kept) {
             let lineage = Lineage { origin: Some(origin), former: Vec::new() };
             let state = self.adopt_volume(&clone, lineage);
             state.set_occupied(Occupied::default());
+            self.set_reserve(&state, kept);
             common.quotas.note_empty(state.view);
         }
         common.used.note_change();

@@ -31,7 +31,7 @@ fn clones_of(
     let of_volume = |volume: &Object| {
         let (name, id) = call(&volume.name);
         let (volume, snapshot) = (volume.name.to_string(), snapshot.clone());
-        CloneSpec { volume, snapshot, name, id, bytes: None, quota: None }
+        CloneSpec { volume, snapshot, name, id, bytes: None, quota: None, reservation: None }
     };
     let view = find_group(catalog, group)?.view;
     let specs: Vec<_> = members(catalog, view).map(of_volume).collect();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use stdx::num::usize32;
 
 use super::Pool;
+use super::reservations::Paused;
 use super::snapshots::{SnapshotSpec, find_snapshot, snapshot_to_take};
 use super::volumes::{find, invalid, new_views};
 use crate::address::View;
@@ -54,6 +55,7 @@ impl RollbackSpec {
             first_view: before.first_view,
             group: before.group,
             quota: before.quota,
+            reservation: before.reservation,
             created: before.created,
             ..Object::volume(
                 View::new(next),
@@ -70,7 +72,8 @@ impl RollbackSpec {
             let taken = snapshot_to_take(catalog, &spec, next.checked_add(1))?;
             (before, kept) = (taken.0, Some(taken.1));
         }
-        (before.deleted, before.detaching, before.quota) = (true, false, 0);
+        (before.deleted, before.detaching) = (true, false);
+        (before.quota, before.reservation) = (0, None);
         Ok(Made { before, after, kept })
     }
 }
@@ -141,6 +144,10 @@ impl Pool {
         }
         let open = specs.iter().map(|spec| Ok(self.volume(&spec.volume)?.state));
         let old = open.collect::<Result<Vec<_>>>()?;
+        let sizes = specs.iter().map(|spec| Ok(self.snapshot(&spec.volume, &spec.snapshot)?.len()));
+        let sizes = sizes.collect::<Result<Vec<_>>>()?;
+        let states = old.iter().map(|state| &**state).zip(sizes);
+        let paused = self.pause_reserved(states).await?;
         self.end_writes(&old).await?;
         let made = match common.superblock.change_catalog(edit).await {
             Ok(made) => made,
@@ -148,12 +155,19 @@ impl Pool {
                 for (spec, old) in specs.iter().zip(&old) {
                     let again = |catalog: &Catalog| find(catalog, &spec.volume).cloned();
                     let volume = common.superblock.catalog(again)?;
-                    drop(self.adopt_volume(&volume, old.lineage.clone()));
+                    let kept = common.quotas.reserve(old.view);
+                    let state = self.adopt_volume(&volume, old.lineage.clone());
+                    self.set_reserve(&state, kept);
                 }
                 return Err(error);
             }
         };
         self.take_over(&old, &made).await?;
+        paused.into_iter().for_each(Paused::is_shared);
+        for Made { after, .. } in &made {
+            let state = self.volume(&after.name)?.state;
+            self.reserve_for_size(&after.name, &state, after.bytes).await?;
+        }
         for Made { before, .. } in &made {
             self.finish_delete(before.view, before.bytes.max(before.shrunk_from)).await?;
         }
@@ -183,7 +197,9 @@ impl Pool {
             former.push(before.view);
             common.used.remove(old);
             let lineage = Lineage { former, ..old.lineage.clone() };
-            self.adopt_volume(after, lineage).set_occupied(Occupied::default());
+            let state = self.adopt_volume(after, lineage);
+            state.set_occupied(Occupied::default());
+            self.set_reserve(&state, common.quotas.reserve(old.view));
             // Behind that: in between its group would seem to hold less.
             common.quotas.remove(old.view);
             if let Some((_, taken)) = kept {

@@ -8,6 +8,7 @@ use reactor::join_all;
 use stdx::num::usize32;
 
 use super::Pool;
+use super::reservations::Paused;
 use super::volumes::{find, invalid};
 use crate::address::{Version, View};
 use crate::canary::{self, Canary};
@@ -147,8 +148,8 @@ impl Pool {
     /// begun is in its volume's snapshot if that is in its own. Copies nothing; hosts' writes are held back for a moment.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`, `Invalid` for names that cannot be, `Full` when there are too many, `Failed` when the log or
-    /// too many drives failed.
+    /// `NotFound`, `Exists`, `Invalid` for names that cannot be, `Full` when there are too many, or no room for what a volume
+    /// has reserved: hosts overwrite nothing any more then; `Failed` when the log or too many drives failed.
     pub async fn take_snapshots(&self, specs: Vec<SnapshotSpec>) -> Result<()> {
         // To its end, also where nobody waits for it any more: hosts wait in the midst of it.
         let pool = self.clone();
@@ -168,6 +169,9 @@ impl Pool {
             self.end_windows_of(&names).await?;
         }
         let most = common.superblock.objects_max();
+        let volumes: Vec<_> = names.iter().filter_map(|name| self.volume(name).ok()).collect();
+        let states = volumes.iter().map(|volume| (&*volume.state, volume.len()));
+        let paused = self.pause_reserved(states).await?;
         let take = |catalog: &Catalog| edit_to_take(catalog, specs, most);
         let made = common.superblock.change_catalog(take).await?;
         // Before anything is written that would replace what they see.
@@ -179,6 +183,7 @@ impl Pool {
             self.forget(&made).await?;
             return Err(error);
         }
+        paused.into_iter().for_each(Paused::is_shared);
         for (snapshot, taken) in made {
             self.adopt_snapshot(&snapshot, taken.view, taken.sees);
         }

@@ -9,7 +9,7 @@ use crate::drives::{DriveCounters, DriveState};
 use crate::error::Result;
 use crate::format::label::{DriveMark, Label, Layout, LogKind};
 use crate::log;
-use crate::quotas::QuotaStatus;
+use crate::quotas::{QuotaStatus, ReservationStatus, Reservations};
 use crate::shard::{Shard, WritesRefused};
 use crate::shard_handle::ShardHandle;
 
@@ -27,6 +27,8 @@ pub struct PoolStatus {
     pub breakdown: Breakdown,
     /// Bytes of contents it holds, those nobody sees any more included where that is not known yet.
     pub used: u64,
+    /// What is kept of it for volumes, together.
+    pub reservations: Reservations,
     /// Bytes of metadata.
     pub metadata: u64,
     /// Segments free, reserved, open and sealed, and bytes of contents that one has room for.
@@ -113,6 +115,7 @@ pub struct VolumeStatus {
     /// Bytes looked through while it is [detached](Pool::detach_volume).
     pub detaching: Option<u64>,
     pub quota: Option<QuotaStatus>,
+    pub reservation: Option<ReservationStatus>,
 }
 
 /// What the space of a pool adds up to.
@@ -236,6 +239,7 @@ impl Pool {
             capacity: inner.common.space.capacity() * block,
             breakdown: Breakdown::of(&label, &sizes, inner.common.segment_blocks),
             used: sum(&|part| part.held) * block,
+            reservations: inner.common.quotas.reservations(&inner.common.space),
             metadata: sum(&|part| part.metadata) * block,
             segments,
             segment_bytes: inner.common.segment_blocks * block,
@@ -291,6 +295,7 @@ impl Pool {
             used: state.used(),
             detaching: state.detaching(),
             quota: self.0.common.quotas.status(state.view),
+            reservation: self.0.common.quotas.reservation(state.view),
         });
         each.collect()
     }

@@ -41,6 +41,7 @@ mod rebuild;
 mod rejoin;
 mod rejoin_power;
 mod replace;
+mod reservations;
 mod rollback;
 mod scarce;
 mod scrub;
@@ -87,7 +88,14 @@ fn spec(drives: &[Arc<Drive>], log: LogSpec) -> PoolSpec {
 }
 
 fn volume(name: &str, bytes: u64) -> VolumeSpec {
-    VolumeSpec { name: name.into(), id: [1; 16], bytes, block_size: 4096, quota: None }
+    VolumeSpec {
+        name: name.into(),
+        id: [1; 16],
+        bytes,
+        block_size: 4096,
+        quota: None,
+        reservation: None,
+    }
 }
 
 /// A block that tells what it is.

@@ -9,10 +9,11 @@ use reactor::sync::Held;
 
 use super::Pool;
 use super::lineage::{Lineages, Removal};
+use super::reservations::check_reservation;
 use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::{self, Catalog, Edit, Object, Record};
+use crate::format::catalog::{self, Catalog, Edit, Object, Record, Reservation};
 use crate::format::check_name;
 use crate::limits::{QUOTA_MAX, QUOTA_UNIT, VOLUME_BYTES_MAX};
 use crate::shard::Shard;
@@ -31,6 +32,8 @@ pub struct VolumeSpec {
     pub block_size: u32,
     /// What it and its snapshots may hold together, in bytes: a [quota](crate::Pool::set_quota), or none.
     pub quota: Option<u64>,
+    /// What is kept for its hosts to write: a [reservation](crate::Pool::set_reservation), or none.
+    pub reservation: Option<Reservation>,
 }
 
 pub(super) fn invalid(what: impl Into<String>) -> Error {
@@ -187,7 +190,8 @@ impl Pool {
                 self.finish_delete(object.view, object.bytes.max(object.shrunk_from)).await?;
                 continue;
             }
-            self.adopt_volume(object, lineages.of_volume(object));
+            let state = self.adopt_volume(object, lineages.of_volume(object));
+            self.adopt_reservation(object, &state);
             if object.shrunk_from > object.bytes {
                 self.finish_shrink(&object.name).await?;
             }
@@ -236,22 +240,29 @@ impl Pool {
     pub async fn create_volume(&self, spec: VolumeSpec) -> Result<Volume> {
         check_size(spec.bytes)?;
         spec.quota.map_or(Ok(()), check_quota)?;
+        spec.reservation.map_or(Ok(()), |of| check_reservation(of, spec.bytes))?;
         if !matches!(spec.block_size, 512 | 4096) {
             return Err(invalid("a volume's block has 512 or 4096 bytes"));
         }
         let _turn = self.turn().await?;
         let most = self.0.common.superblock.objects_max();
+        let kept = self.keep_for_new(&spec.name, spec.reservation, spec.bytes).await?;
         let add = |catalog: &Catalog| {
             check_new_name(catalog, &spec.name)?;
             let view = new_view(catalog, most)?;
-            let VolumeSpec { name, id, bytes, block_size, quota } = &spec;
+            let VolumeSpec { name, id, bytes, block_size, quota, reservation } = &spec;
             let volume = Object::volume(view, name, *id, *bytes, *block_size);
-            let volume = Object { quota: quota.unwrap_or(0), ..volume };
+            let (quota, reservation) = (quota.unwrap_or(0), *reservation);
+            let volume = Object { quota, reservation, ..volume };
             let records = vec![Record::Put(volume.clone())];
             Ok((Edit { next_view: view.get() + 1, records }, volume))
         };
-        let volume = self.0.common.superblock.change_catalog(add).await?;
+        let volume = self.end_keeping(
+            std::slice::from_ref(&kept),
+            self.0.common.superblock.change_catalog(add).await,
+        )?;
         let state = self.adopt_volume(&volume, Lineage::default());
+        self.set_reserve(&state, kept);
         state.set_occupied(Occupied::default());
         self.0.common.quotas.note_empty(state.view);
         self.volume(&spec.name)
@@ -271,6 +282,7 @@ impl Pool {
                 detaching: false,
                 group: None,
                 quota: 0,
+                reservation: None,
                 ..find(catalog, name)?.clone()
             };
             let snapshots = catalog.snapshots_of(volume.view).count();
@@ -286,6 +298,7 @@ impl Pool {
         if let Some(state) = gone {
             state.close();
             self.0.common.used.remove(&state);
+            self.end_reserve(view);
             self.0.common.quotas.remove(view);
             self.look_at_quotas().await?;
             // Others may have that as well: then nothing is found.
@@ -357,12 +370,17 @@ impl Pool {
                 self.drop_blocks(view, from, to).await?;
             }
         }
+        self.reserve_for_size(name, &volume.state, before.max(bytes)).await?;
         // Writers stay inside the smaller size from here on.
         volume.state.set_bytes(before.min(bytes));
         let changed = self.0.common.superblock.change_catalog(change).await;
         volume.state.set_bytes(if changed.is_ok() { bytes } else { before });
-        changed?;
-        if bytes < before { self.finish_shrink(name).await } else { Ok(()) }
+        if changed.is_ok() && bytes < before {
+            self.finish_shrink(name).await?;
+        }
+        // Less is kept for a smaller one, and for one that has stayed as it was.
+        self.reserve_for_size(name, &volume.state, volume.len()).await?;
+        changed
     }
 
     async fn finish_shrink(&self, name: &str) -> Result<()> {

@@ -6,12 +6,15 @@
 //! who wait, and whether the pool is full is told by what the search found live, not by what is held
 //! when it ends.
 
+mod reserved;
+
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
 use super::base::Base;
 use super::ledgers::Charge;
+pub use reserved::{Drawing, Lowering, Turn, Turns};
 
 /// Capacity of a shard, as far as writers are concerned. In blocks of data.
 pub struct Capacity {
@@ -40,6 +43,8 @@ pub struct Promise {
     blocks: u64,
     /// What the volume's quota was charged for them.
     charge: Charge,
+    /// What was drawn for them from the volume's reservation.
+    drawing: Option<Box<Drawing>>,
 }
 
 impl Promise {
@@ -55,6 +60,9 @@ impl Promise {
     #[inline]
     pub const fn committed(&mut self) {
         self.charge.keep();
+        if let Some(drawing) = &mut self.drawing {
+            drawing.keep();
+        }
     }
 
     /// As it is, with what the volume's quota was charged for it.
@@ -88,6 +96,9 @@ impl Drop for Promise {
         let promised = self.capacity.promised.get();
         assert!(self.blocks <= promised, "what is let go of was promised");
         self.capacity.promised.set(promised - self.blocks);
+        if let Some(drawing) = self.drawing.take() {
+            drawing.end(self.blocks == 0);
+        }
     }
 }
 
@@ -143,7 +154,12 @@ impl Capacity {
         self.promised.set(self.promised.get() + blocks);
         self.let_in.set(self.let_in.get() + 1);
         self.fresh.set(self.fresh.get() + blocks);
-        Promise { capacity: Rc::clone(self), blocks, charge: Charge::default() }
+        self.promise_of(blocks)
+    }
+
+    fn promise_of(self: &Rc<Self>, blocks: u64) -> Promise {
+        let (capacity, charge) = (Rc::clone(self), Charge::default());
+        Promise { capacity, blocks, charge, drawing: None }
     }
 
     /// Leave for so many blocks that replace others: within the slack, it does not make the pool any fuller.
@@ -226,7 +242,7 @@ impl Capacity {
         (takes && self.may_hold(wanted, beyond)).then(|| {
             self.promised.set(self.promised.get() + blocks);
             self.let_in.set(self.let_in.get() + 1);
-            Promise { capacity: Rc::clone(self), blocks, charge: Charge::default() }
+            self.promise_of(blocks)
         })
     }
 

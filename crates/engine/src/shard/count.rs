@@ -178,7 +178,12 @@ impl Counting {
             Err(error) => return Err(error),
         };
         let has_older = seen.is_some();
-        let (counts, took) = (Counts::new(seen), Duration::ZERO);
+        let reserved = self
+            .quotas
+            .reserved()
+            .into_iter()
+            .filter(|view| ranges.iter().any(|range| range.contains(&Key::new(*view, 0))));
+        let (counts, took) = (Counts::new(seen).with_alone(reserved), Duration::ZERO);
         let mut counted = Counted { counts, is_whole: true, has_older, took };
         for range in ranges {
             if !self.count_range(range.clone(), at_leisure, &mut counted).await? {
@@ -245,14 +250,13 @@ impl Counting {
             let Some(ledger) = self.quotas.of(view) else { return false };
             let _closed = ledger.close().await;
             let mark = ledger.mark();
-            let state = &ledger.holding.state;
-            let mut views: Vec<View> = state.lineage.former.clone();
+            let mut views: Vec<View> = ledger.holding.state.lineage.former.clone();
             views.push(view);
             let whole = |view: View| Key::new(view, 0)..Key::new(View::new(view.get() + 1), 0);
             let ranges: Vec<_> = views.into_iter().map(whole).collect();
             match self.count(&ranges, false).await {
                 Ok(Some(Counted { counts, is_whole: true, has_older: true, .. })) => {
-                    ledger.note_counted(counts.held_by(state), mark);
+                    ledger.note_counted(&counts, &mark);
                     return true;
                 }
                 Ok(Some(Counted { is_whole: false, .. })) => {}

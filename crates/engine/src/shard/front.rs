@@ -9,6 +9,7 @@ mod detach;
 mod owners;
 mod plan;
 mod read;
+mod reserved;
 mod snapshot;
 mod windows;
 mod write;
@@ -19,7 +20,7 @@ use std::rc::Rc;
 use reactor::GracePeriod;
 
 use super::base::Base;
-use super::capacity::Capacity;
+use super::capacity::{Capacity, Turns};
 use super::carry::Carrying;
 use super::count::Counting;
 use super::destage::Destage;
@@ -56,6 +57,8 @@ pub struct Front {
     carry: Rc<Carrying>,
     /// Which ancestors of clones have what was read.
     owners: Owners,
+    /// Changes of volumes with a reservation that look what is there.
+    reserved: Rc<Turns>,
     /// Where hosts store by themselves.
     pub windows: Windows,
 }
@@ -91,6 +94,7 @@ impl Front {
             unreadable: Cell::new(0),
             carry,
             owners: Owners::default(),
+            reserved: Rc::default(),
             windows: Windows::default(),
         }
     }

@@ -12,7 +12,7 @@ use super::base::Base;
 use super::events::Event;
 use crate::address::View;
 use crate::limits::QUOTA_SETTLES;
-use crate::quotas::{Counted, Holding, Quota};
+use crate::quotas::{Counted, Holding, Quota, Reserve, ReserveMark};
 use crate::used::Counts;
 
 /// What the shard holds of each volume under a quota.
@@ -27,6 +27,8 @@ pub struct Ledgers {
 pub struct Ledger {
     pub holding: Arc<Holding>,
     under: RefCell<Under>,
+    /// What is kept for the volume.
+    reserve: RefCell<Option<Arc<Reserve>>>,
     shard: u16,
     /// What the group knows of.
     told: Cell<Option<u64>>,
@@ -40,6 +42,12 @@ pub struct Ledger {
     /// It is being counted: nobody else is let in, or what is appended meanwhile would count twice.
     is_closed: Cell<bool>,
     base: Rc<Base>,
+}
+
+/// What a count knows of a volume.
+pub struct Mark {
+    charged: u64,
+    reserve: Option<(Arc<Reserve>, ReserveMark)>,
 }
 
 /// The quotas that a volume is under.
@@ -139,6 +147,7 @@ impl Ledger {
         Self {
             holding,
             under: RefCell::default(),
+            reserve: RefCell::default(),
             shard: base.writer.shard(),
             told: Cell::new(None),
             counted: Cell::new(None),
@@ -223,16 +232,33 @@ impl Ledger {
         self.is_closed.get()
     }
 
-    /// What a count that begins now knows of.
+    /// What is kept for the volume.
     #[must_use]
-    pub fn mark(&self) -> u64 {
-        self.charged.get() - self.in_flight.get()
+    pub fn reserve(&self) -> Option<Arc<Reserve>> {
+        self.reserve.borrow().clone()
     }
 
-    /// A count that began at that mark found so many.
-    pub fn note_counted(&self, blocks: u64, mark: u64) {
+    /// What a count that begins now knows of.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        let charged = self.charged.get() - self.in_flight.get();
+        let reserve = self.reserve().map(|reserve| {
+            let mark = reserve.mark(self.shard);
+            (reserve, mark)
+        });
+        Mark { charged, reserve }
+    }
+
+    /// A count that began at that mark found this.
+    pub fn note_counted(&self, counts: &Counts, mark: &Mark) {
+        let blocks = counts.held_by(&self.holding.state);
         self.counted.set(Some(blocks));
-        self.counted_at.set(mark);
+        self.counted_at.set(mark.charged);
+        if let (Some((reserve, mark)), Some(alone)) =
+            (&mark.reserve, counts.alone(self.holding.state.view))
+        {
+            reserve.note_counted(self.shard, *mark, alone, &self.base.common.space);
+        }
         self.holding.set_counted(self.shard, blocks);
         self.tell();
         if self.in_flight.get() > 0 {
@@ -287,7 +313,7 @@ impl Ledgers {
         let mut all = self.all.borrow_mut();
         let mut before = std::mem::take(&mut *all);
         let mut sums: BTreeMap<*const Quota, Rc<Sum>> = BTreeMap::new();
-        for Counted { holding, own, group } in volumes {
+        for Counted { holding, own, group, reserve } in volumes {
             let view = holding.state.view;
             let is_it = before.get(&view).is_some_and(|of| Arc::ptr_eq(&of.holding, &holding));
             let known = if is_it { before.remove(&view) } else { None };
@@ -298,10 +324,12 @@ impl Ledgers {
                 Rc::clone(sums.entry(Arc::as_ptr(&quota)).or_insert_with(new))
             };
             ledger.come_under(Under { own, group: group.map(sum) });
+            ledger.reserve.replace(reserve);
             all.insert(view, ledger);
         }
         // Those that are under none any more may have writers yet.
         before.values().for_each(|ledger| ledger.come_under(Under::default()));
+        before.values().for_each(|ledger| drop(ledger.reserve.take()));
         // All at once: until then what was known before holds.
         sums.values().for_each(|sum| sum.tell());
     }
@@ -329,15 +357,28 @@ impl Ledgers {
 
     /// What a count that begins now knows of.
     #[must_use]
-    pub fn marks(&self) -> Vec<(Rc<Ledger>, u64)> {
+    pub fn marks(&self) -> Vec<(Rc<Ledger>, Mark)> {
         self.look();
         self.all.borrow().values().map(|ledger| (Rc::clone(ledger), ledger.mark())).collect()
     }
 
     /// A count that began at these marks found this.
-    pub fn note_counts(marks: &[(Rc<Ledger>, u64)], counts: &Counts) {
-        for (ledger, mark) in marks {
-            ledger.note_counted(counts.held_by(&ledger.holding.state), *mark);
-        }
+    pub fn note_counts(marks: &[(Rc<Ledger>, Mark)], counts: &Counts) {
+        marks.iter().for_each(|(ledger, mark)| ledger.note_counted(counts, mark));
+    }
+
+    /// What is kept for a volume.
+    #[must_use]
+    pub fn reserve(&self, view: View) -> Option<Arc<Reserve>> {
+        self.of(view)?.reserve()
+    }
+
+    /// The volumes for which something is kept.
+    #[must_use]
+    pub fn reserved(&self) -> Vec<View> {
+        self.look();
+        let all = self.all.borrow();
+        let reserved = all.iter().filter(|(_, ledger)| ledger.reserve.borrow().is_some());
+        reserved.map(|(view, _)| *view).collect()
     }
 }

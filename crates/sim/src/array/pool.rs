@@ -93,7 +93,15 @@ impl Array {
             self.volume_of(of).ok_or(Refusal::NotFound)?;
         let bytes = size * u64::from(told(self.pool.volume(&volume))?.block_size());
         let name = name.to_owned();
-        let spec = CloneSpec { volume, snapshot, name, id, bytes: Some(bytes), quota: None };
+        let spec = CloneSpec {
+            volume,
+            snapshot,
+            name,
+            id,
+            bytes: Some(bytes),
+            quota: None,
+            reservation: None,
+        };
         told(self.pool.clone_volume(spec).await).map(drop)
     }
 

@@ -408,6 +408,7 @@ async fn add_volume(target: &Target) -> engine::Pool {
         bytes: 4 << 20,
         block_size: 4096,
         quota: None,
+        reservation: None,
     };
     let volume = pool.create_volume(spec).await.unwrap();
     for at in 0..1024_u64 {

@@ -6,7 +6,7 @@ use stdx::num::{u32_of, usize32, usize64};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Catalog, Edit, Kind, Object, Record};
+use super::{Catalog, Edit, Kind, Object, Record, Reservation};
 use crate::address::{BLOCK, View};
 use crate::format::{Bad, VERSION, check, name_from_bytes, name_to_bytes, seal};
 use crate::limits::{NAME_MAX, QUOTA_UNIT};
@@ -82,7 +82,8 @@ struct Raw {
     parent: U32,
     group: U32,
     parent_epoch: U64,
-    epoch: U64,
+    epoch: U32,
+    reservation: U32,
     created: U64,
     placement: U32,
     first_view: U32,
@@ -110,6 +111,11 @@ const DETACHED: u16 = 8;
 const QUOTA: u16 = 16;
 /// A host has a direct write window of it.
 const WINDOW: u16 = 32;
+/// Space is kept for it.
+const RESERVATION: u16 = 64;
+
+/// What stands in the place of so many units where all of a volume is reserved.
+const ALL: u32 = u32::MAX;
 
 impl Kind {
     const fn to_byte(self) -> u8 {
@@ -143,7 +149,23 @@ const fn flags(object: &Object) -> u16 {
     let detached = if object.detached.is_some() { DETACHED } else { 0 };
     let quota = if object.quota == 0 { 0 } else { QUOTA };
     let window = if object.window == 0 { 0 } else { WINDOW };
-    deleted | rolled_back | detaching | detached | quota | window
+    let reservation = if object.reservation.is_none() { 0 } else { RESERVATION };
+    deleted | rolled_back | detaching | detached | quota | window | reservation
+}
+
+fn units(reservation: Option<Reservation>) -> u32 {
+    match reservation {
+        None => 0,
+        Some(Reservation::Bytes(bytes)) => u32_of(usize64(bytes / QUOTA_UNIT)),
+        Some(Reservation::All) => ALL,
+    }
+}
+
+fn reservation(units: u32) -> Reservation {
+    match units {
+        ALL => Reservation::All,
+        units => Reservation::Bytes(u64::from(units) * QUOTA_UNIT),
+    }
 }
 
 fn view(number: U32) -> Option<View> {
@@ -173,7 +195,8 @@ impl Raw {
             parent: number(object.parent),
             group: number(object.group),
             parent_epoch: object.parent_epoch.into(),
-            epoch: object.epoch.into(),
+            epoch: u32_of(usize64(object.epoch)).into(),
+            reservation: units(object.reservation).into(),
             created: object.created.into(),
             placement: object.placement.into(),
             first_view: number(Some(object.first_view).filter(|first| *first != object.view)),
@@ -190,7 +213,9 @@ impl Raw {
             return Ok(Record::Remove(number));
         }
         let flags = self.flags.get();
-        if flags & !(DELETED | ROLLED_BACK | DETACHING | DETACHED | QUOTA | WINDOW) != 0 {
+        if flags & !(DELETED | ROLLED_BACK | DETACHING | DETACHED | QUOTA | WINDOW | RESERVATION)
+            != 0
+        {
             return Err(Bad::Field("flags of an object"));
         }
         let first_view =
@@ -210,10 +235,11 @@ impl Raw {
             group: view(self.group),
             placement: self.placement.get(),
             first_view: first_view.ok_or(Bad::Field("first view"))?,
-            epoch: self.epoch.get(),
+            epoch: self.epoch.get().into(),
             detaching: flags & DETACHING != 0,
             detached: (flags & DETACHED != 0).then(|| self.detached.get()),
             quota: if flags & QUOTA == 0 { 0 } else { u64::from(self.quota.get()) * QUOTA_UNIT },
+            reservation: (flags & RESERVATION != 0).then(|| reservation(self.reservation.get())),
             window: if flags & WINDOW == 0 { 0 } else { self.window.get() },
             created: self.created.get(),
         };

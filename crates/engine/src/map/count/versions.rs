@@ -1,7 +1,7 @@
 //! Counting what blocks were before, as well: all versions of them that the map has, in the order in which a reader
 //! comes by them.
 
-use super::{Count, MEMTABLES, NEWER, Next, SOURCES, Tally};
+use super::{Count, MEMTABLES, NEWER, Next, SOURCES, Span, Stretch, Tally};
 use crate::address::Version;
 use crate::map::flat::{Flat, Place, end_of_view, low64, unflat};
 use crate::map::lookup::Period;
@@ -13,29 +13,47 @@ pub(super) fn has_contents(place: Place) -> bool {
     place != Place::Hole
 }
 
+/// Whether blocks at a place have space that is nobody else's.
+pub(super) fn is_alone(place: Place) -> bool {
+    place.location().is_some_and(|location| location.name().is_none())
+}
+
+/// What some blocks are since a version.
+struct Said {
+    since: Version,
+    has_contents: bool,
+    is_alone: bool,
+}
+
+impl Said {
+    fn of(since: Version, place: Place) -> Self {
+        Self { since, has_contents: has_contents(place), is_alone: is_alone(place) }
+    }
+}
+
 /// What some blocks are and were: since when, and whether they had contents; the newest first.
 #[derive(Default)]
 pub(super) struct Layers {
-    all: Vec<(Version, bool)>,
+    all: Vec<Said>,
     /// Of a memtable, to be used again.
     some: Vec<Layer>,
 }
 
 impl Layers {
     /// Adds what lies below. As a reader does, it looks at nothing that is not older than all above.
-    fn add(&mut self, since: Version, has_contents: bool) {
-        if self.all.last().is_none_or(|(newer, _)| since < *newer) {
-            self.all.push((since, has_contents));
+    fn add(&mut self, said: Said) {
+        if self.all.last().is_none_or(|newer| said.since < newer.since) {
+            self.all.push(said);
         }
     }
 
-    fn tell(&self, mut told: impl FnMut(Period)) {
+    fn tell(&self, mut told: impl FnMut(Period, bool)) {
         let mut until = None;
-        for &(since, has_contents) in &self.all {
-            if has_contents {
-                told(Period { since, until });
+        for said in &self.all {
+            if said.has_contents {
+                told(Period { since: said.since, until }, said.is_alone);
             }
-            until = since.before();
+            until = said.since.before();
         }
     }
 }
@@ -60,7 +78,8 @@ impl Count<'_> {
             && let Some(span) = self.newer.first()
         {
             end = end.min(span.stretch().end);
-            layers.add(Version::LAST, span.has_contents);
+            let Span { has_contents, is_alone, .. } = *span;
+            layers.add(Said { since: Version::LAST, has_contents, is_alone });
         }
         let memtables = [&state.active, &state.frozen];
         for (n, (looked, memtable)) in self.memtables.iter().zip(memtables).enumerate() {
@@ -70,22 +89,28 @@ impl Count<'_> {
             end = end.min(next.end);
             if next.end - next.start > 1 {
                 // Blocks that have older versions stand alone.
-                layers.add(looked.since, next.has_contents);
+                let Stretch { has_contents, is_alone, .. } = next;
+                layers.add(Said { since: looked.since, has_contents, is_alone });
                 continue;
             }
             let mut some = std::mem::take(&mut layers.some);
             memtable.layers(at, &mut some);
-            some.iter().for_each(|layer| layers.add(layer.version, has_contents(layer.place)));
+            some.iter().for_each(|layer| layers.add(Said::of(layer.version, layer.place)));
             layers.some = some;
         }
         for (n, source) in self.sources.iter().enumerate() {
             if let Some(item) = source.current().filter(|_| is_here(self.starts[SOURCES + n])) {
                 end = end.min(item.end());
-                source.each_version(|since, place| layers.add(since, has_contents(place)));
+                source.each_version(|since, place| layers.add(Said::of(since, place)));
             }
         }
         let (view, blocks) = (unflat(at).view, low64(end - at));
-        layers.tell(|period| found.add(view, period, blocks));
+        layers.tell(|period, is_alone| {
+            found.add(view, period, blocks);
+            if !is_alone {
+                found.add_shared(view, period, blocks);
+            }
+        });
         self.layers = layers;
         self.at = end;
         None

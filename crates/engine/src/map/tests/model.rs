@@ -513,7 +513,7 @@ impl Bench {
             if (view, first) >= next {
                 next = (view, first + blocks);
                 let first = Key::new(View::new(view), first);
-                spans.push(Span { first, blocks, has_contents });
+                spans.push(Span { first, blocks, has_contents, is_alone: has_contents });
             }
         }
         let newest = |versions: &BTreeMap<u32, Has>| versions.values().next_back().copied();

@@ -15,6 +15,7 @@ pub(super) fn clone_of(volume: &str, snapshot: &str, name: &str) -> CloneSpec {
         id: [name.as_bytes()[0]; 16],
         bytes: None,
         quota: None,
+        reservation: None,
     }
 }
 

@@ -6,7 +6,9 @@ use stdx::num::{u32_of, usize32, usize64};
 
 use super::Front;
 use crate::address::{Key, Location, Version, View};
+use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
+use crate::limits::LOOKED_AT_ONCE;
 use crate::log::Found;
 use crate::map::{Contents, Extent, Extents};
 use crate::quotas::{Quota, Stamp};
@@ -22,6 +24,8 @@ struct Replaced {
     all: u64,
     /// Those whose contents nobody else has.
     alone: u64,
+    /// There may be some, for all that is known.
+    is_unknown: bool,
 }
 
 /// Where each block of an extent lies, if it has contents.
@@ -100,6 +104,9 @@ impl Front {
             Some(promise) => Ok(Some(promise.charged(charge))),
             None => {
                 self.check_refused()?;
+                if self.quotas.reserve(key.view).is_some() {
+                    return Ok(None);
+                }
                 // What it has of its own: what a clone inherits stays where it is.
                 let plan = self.resolve(key, None, u32_of(usize64(blocks)));
                 let replaces = plan.is_own() == Some(true) && !self.is_kept(key.view);
@@ -200,6 +207,9 @@ impl Front {
     }
 
     async fn search_for(&self, key: Key, blocks: u64) -> Result<Promise> {
+        if let Some(promise) = self.admit_reserved(key, blocks).await? {
+            return Ok(promise);
+        }
         let replaces = self.replaces(key, blocks).await?;
         if replaces && let Some(promise) = self.let_in_to_replace(blocks) {
             return Ok(promise);
@@ -227,11 +237,26 @@ impl Front {
             }
         }
         self.base.common.ask_others(self.base.writer.shard()).await;
-        let promise = self.capacity.promise_after_search(blocks, replaces);
-        promise.ok_or_else(|| Error::new(Kind::Full, "the pool is full"))
+        if let Some(promise) = self.capacity.promise_after_search(blocks, replaces) {
+            return Ok(promise);
+        }
+        // What is kept for others may be less than it was: they wrote some of it since they were counted.
+        let (quotas, used) = (&self.base.common.quotas, &self.base.common.used);
+        if quotas.recount_reserved(Some(key.view), used).await {
+            self.base.writer.check()?;
+            if let Some(promise) = self.capacity.promise_after_search(blocks, replaces) {
+                return Ok(promise);
+            }
+        }
+        if canary::has(Canary::OthersTakeReserved)
+            && let Some(promise) = self.take_of_others(key, blocks).await
+        {
+            return Ok(promise);
+        }
+        Err(Error::new(Kind::Full, "the pool is full"))
     }
 
-    fn check_refused(&self) -> Result<()> {
+    pub(super) fn check_refused(&self) -> Result<()> {
         self.base.refuses().map_or(Ok(()), |why| Err(why.error()))
     }
 
@@ -245,6 +270,13 @@ impl Front {
         Ok(self.replaced(key, blocks).await?.alone == blocks)
     }
 
+    /// How many of these blocks have contents that nobody else has, and no snapshot sees; `None` where that cannot be
+    /// found out, as nothing leaves the log.
+    pub(super) async fn alone(&self, key: Key, blocks: u64) -> Result<Option<u64>> {
+        let replaced = self.replaced(key, blocks).await?;
+        Ok((!replaced.is_unknown).then_some(replaced.alone))
+    }
+
     /// How many of these blocks have contents that no snapshot sees.
     async fn replaced(&self, key: Key, blocks: u64) -> Result<Replaced> {
         let mut replaced = Replaced::default();
@@ -253,7 +285,9 @@ impl Front {
             // From then on what the log has of the view is newer than what they see.
             match self.carry.carry(key.view, sees).await {
                 Ok(()) => {}
-                Err(error) if error.kind == Kind::Busy => return Ok(replaced),
+                Err(error) if error.kind == Kind::Busy => {
+                    return Ok(Replaced { is_unknown: true, ..replaced });
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -262,7 +296,7 @@ impl Front {
         while at < blocks {
             let from = Key::new(key.view, key.block + at);
             let (found, run) = self.base.log.lookup(from, blocks - at);
-            let run = run.min(blocks - at);
+            let run = run.min(blocks - at).min(LOOKED_AT_ONCE);
             match found {
                 Found::Data(_) => replaced.add(run, true),
                 Found::Refers { .. } => replaced.add(run, false),

@@ -6,7 +6,7 @@ use stdx::num::{u32_of, u64_of, usize64};
 use super::Front;
 use crate::address::{BLOCK, Key, Location, SharedBlockId, Stored};
 use crate::canary::{self, Canary};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::limits::COPY_CONTENTS_BLOCKS;
 use crate::log::{Append, Found, RECORD_BLOCKS_MAX};
 use crate::map::{Contents, Extent, Extents};
@@ -33,6 +33,10 @@ impl Front {
         let is_own = from.sees.is_none() && from.ancestors().is_none();
         assert!(is_own, "what a snapshot sees, or a clone inherits, is copied by its contents");
         from.check(copy.from, copy.length)?;
+        if self.is_reserved(from.view) || self.is_reserved(to.view) {
+            // What is kept would not suffice for what is shared: as whoever copies learns, if not before.
+            return Err(Error::new(Kind::Busy, "what has a reservation is copied by its contents"));
+        }
         if !canary::has(Canary::CopiesPastWindow) {
             self.catch_up(from).await?;
             self.catch_up(to).await?;

@@ -245,9 +245,13 @@ impl Front {
     /// As [`write`](Self::write), but for `Full`.
     pub async fn deallocate(&self, view: View, first: u64, blocks: u64) -> Result<()> {
         self.base.writer.check()?;
+        let lowering = self.begin_lowering(Key::new(view, first), blocks).await?;
         self.destage.look_at_log();
         let hole = Append::Hole { key: Key::new(view, first), count: blocks };
         self.appended(self.base.log.append(hole).await)?;
+        if let Some(lowering) = lowering {
+            lowering.done();
+        }
         self.capacity.note_hole(blocks);
         self.quotas.note_change(view);
         Ok(())

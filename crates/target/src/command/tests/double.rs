@@ -99,8 +99,14 @@ async fn pool_on(
     };
     let pool = engine::Pool::create(spec, &on).await.unwrap();
     let bytes = bytes.next_multiple_of(4096);
-    let spec =
-        engine::VolumeSpec { name: "v".to_owned(), id: [9; 16], bytes, block_size, quota: None };
+    let spec = engine::VolumeSpec {
+        name: "v".to_owned(),
+        id: [9; 16],
+        bytes,
+        block_size,
+        quota: None,
+        reservation: None,
+    };
     let volume = pool.create_volume(spec).await.unwrap();
     (pool, volume)
 }

@@ -1,0 +1,158 @@
+//! What a shard draws from what is kept for a volume, and what it adds to that (decision 0034).
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use reactor::sync::Signal;
+
+use super::{Capacity, Promise};
+use crate::address::View;
+use crate::quotas::Reserve;
+
+type Blocks = (View, Range<u64>);
+
+/// Blocks of volumes with a reservation that somebody looks at before changing them: what is new must not be so twice.
+#[derive(Default)]
+pub struct Turns {
+    held: RefCell<Vec<Blocks>>,
+    freed: Signal,
+}
+
+/// Leave to change a range after a look at it.
+pub struct Turn {
+    turns: Rc<Turns>,
+    blocks: Blocks,
+}
+
+impl Turns {
+    /// Waits until nobody else has any of these blocks.
+    pub async fn hold(self: &Rc<Self>, view: View, range: Range<u64>) -> Turn {
+        let meets = |(other, held): &Blocks| {
+            *other == view && held.start < range.end && range.start < held.end
+        };
+        self.freed.until(|| !self.held.borrow().iter().any(meets)).await;
+        let blocks = (view, range);
+        self.held.borrow_mut().push(blocks.clone());
+        Turn { turns: Rc::clone(self), blocks }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut held = self.turns.held.borrow_mut();
+        let at = held.iter().position(|blocks| *blocks == self.blocks);
+        let Some(at) = at else { panic!("a range is held until it is let go of") };
+        held.swap_remove(at);
+        drop(held);
+        self.turns.freed.raise();
+    }
+}
+
+/// So many new blocks were drawn from what is kept for a volume, for a write. Dropped before any was
+/// [kept](Self::keep), they go back.
+pub struct Drawing {
+    capacity: Rc<Capacity>,
+    reserve: Arc<Reserve>,
+    blocks: u64,
+    is_kept: bool,
+    is_over: bool,
+    /// Nobody else looks at the blocks before this is over.
+    _turn: Turn,
+}
+
+impl Drawing {
+    #[must_use]
+    pub const fn new(
+        capacity: Rc<Capacity>,
+        reserve: Arc<Reserve>,
+        blocks: u64,
+        turn: Turn,
+    ) -> Self {
+        Self { capacity, reserve, blocks, is_kept: false, is_over: false, _turn: turn }
+    }
+
+    /// Some of them are to be in the log, whether anybody waits for that or not.
+    pub const fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// The write came to its end: whether all of it is in the log.
+    pub fn end(mut self, is_whole: bool) {
+        self.is_over = is_whole;
+    }
+}
+
+impl Drop for Drawing {
+    fn drop(&mut self) {
+        let space = &self.capacity.base.common.space;
+        match (self.is_over, self.is_kept) {
+            (true, _) => {}
+            (false, false) => {
+                self.capacity.let_go(self.blocks);
+                self.reserve.put_back(self.blocks, space);
+            }
+            // Nobody knows how much of it is in the log.
+            (false, true) => self.reserve.forget(space),
+        }
+    }
+}
+
+/// So many blocks of a volume's own are being given back. Dropped before that is [done](Self::done), nobody knows whether
+/// they were.
+pub struct Lowering {
+    capacity: Rc<Capacity>,
+    blocks: u64,
+    reserve: Arc<Reserve>,
+    is_done: bool,
+}
+
+impl Lowering {
+    /// They are: what they leave is kept for the volume.
+    pub fn done(mut self) {
+        self.is_done = true;
+        let shard = self.capacity.base.writer.shard();
+        self.capacity.let_go(self.reserve.lower(shard, self.blocks));
+    }
+}
+
+impl Drop for Lowering {
+    fn drop(&mut self) {
+        let promised = self.capacity.promised.get();
+        assert!(self.blocks <= promised, "what is given back was promised");
+        self.capacity.promised.set(promised - self.blocks);
+        if !self.is_done && self.blocks > 0 {
+            self.reserve.forget(&self.capacity.base.common.space);
+        }
+    }
+}
+
+impl Capacity {
+    /// Leave for so many blocks, as many of them new as were drawn from what is kept for their volume: the shard's share
+    /// grows by those. What the others replace, and what others replaced before, is within the slack.
+    pub fn promise_drawn(self: &Rc<Self>, blocks: u64, drawing: Drawing) -> Option<Promise> {
+        let drawn = drawing.blocks;
+        self.allowed.set(self.allowed.get() + drawn);
+        // Where it may not be, what was drawn goes back.
+        let mut promise = self.let_in(blocks, 0, self.base.common.space.slack())?;
+        self.fresh.set(self.fresh.get() + drawn);
+        promise.drawing = Some(Box::new(drawing));
+        Some(promise)
+    }
+
+    /// So many blocks of a volume's own are to be given back: nobody has what they leave, as long as this lives.
+    #[must_use]
+    pub fn lowering(self: &Rc<Self>, blocks: u64, reserve: Arc<Reserve>) -> Lowering {
+        self.promised.set(self.promised.get() + blocks);
+        Lowering { capacity: Rc::clone(self), blocks, reserve, is_done: false }
+    }
+
+    /// So many are no part of the shard's share any more.
+    fn let_go(&self, blocks: u64) {
+        // A share may be less than what is held: then the pool has less than nothing left.
+        let taken = blocks.min(self.allowed.get());
+        self.allowed.set(self.allowed.get() - taken);
+        self.base.common.space.claim(blocks - taken);
+    }
+}

@@ -64,7 +64,7 @@ pub use scrub::ScrubRecord;
 pub use spares::SpareDef;
 use spares::Standby;
 pub use view::{condition, documents, health_of, problem, rebuild_document};
-pub use volumes::Beside;
+pub use volumes::{Beside, Limits};
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,12 +5,14 @@
 //! now and then: nothing else makes an idle pool find out what was deleted.
 
 pub mod quotas;
+pub mod reserved;
 
 use api::v1::{Health, PoolSpace};
-use api::value::Name;
+use api::value::{Name, Size};
 use engine::WritesRefused;
 
 use self::quotas::Quotas;
+use self::reserved::Reserved;
 use crate::limits::FAULTS_WARNED;
 
 /// From which share of a pool's capacity on it is low on space, and when that is critical, in percent.
@@ -156,6 +158,8 @@ pub struct Watch {
     readable: u32,
     /// What was told of its volumes' quotas.
     pub quotas: Quotas,
+    /// And of their reservations.
+    pub reserved: Reserved,
 }
 
 impl Default for Watch {
@@ -176,6 +180,7 @@ impl Default for Watch {
             unreadable: 0,
             readable: 0,
             quotas: Quotas::default(),
+            reserved: Reserved::default(),
         }
     }
 }
@@ -284,6 +289,15 @@ impl Watch {
                     "put the drive back: it is taken up by itself; `flashloom pool show {name}` tells which it is"
                 );
                 (Health::Degraded, Some(problem.clone()), Some(help))
+            }
+            (None, _) if self.reserved.missing() > 0 => {
+                let why = format!(
+                    "pool {name} lacks {} of the space that volumes have reserved",
+                    Size::new(self.reserved.missing())
+                );
+                let help = "add drives, delete snapshots or volumes, or reserve less: until then hosts of volumes with a \
+                            reservation may be refused as others are";
+                (Health::Degraded, Some(why), Some(help.to_owned()))
             }
             (None, PoolSpace::Critical) => space(Health::Degraded, "critically low on space"),
             (None, PoolSpace::Low) => space(Health::Degraded, "low on space"),

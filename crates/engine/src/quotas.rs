@@ -148,15 +148,15 @@ impl Quotas {
     /// What is kept for all volumes together.
     #[must_use]
     pub fn reservations(&self, space: &Space) -> Reservations {
-        let (mut sum, mut are_counted) = (Reservations::default(), true);
+        let (mut sum, mut is_counted) = (Reservations::default(), true);
         for reserve in self.all().into_iter().filter_map(|of| of.reserve) {
             let of = reserve.status();
             (sum.bytes, sum.kept) = (sum.bytes + of.bytes, sum.kept + of.kept);
-            are_counted &= reserve.is_counted();
+            is_counted &= reserve.is_counted();
         }
         // Before that what volumes have counts twice.
-        let missing = if are_counted { space.overdrawn() * BLOCK_BYTES } else { 0 };
-        Reservations { missing: missing.min(sum.kept), ..sum }
+        let missing = if is_counted { space.overdrawn() * BLOCK_BYTES } else { 0 };
+        Reservations { missing: missing.min(sum.kept), is_counted, ..sum }
     }
 
     /// Has those volumes counted for which something may be kept too much, but for one. Tells whether there was any of

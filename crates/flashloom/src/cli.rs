@@ -33,7 +33,7 @@ pub use jobs::{JobArgs, JobVerb};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
-pub use pools::{DumpArgs, LogVerb, MadeOf, MapArgs, PoolVerb, VolumeVerb};
+pub use pools::{DumpArgs, LogVerb, MadeOf, MapArgs, PoolVerb, Reserve, VolumeVerb};
 pub use raid::{MemberSpec, RaidVerb, SetArgs, UseArgs};
 pub use schedules::{RuleArgs, ScheduleVerb};
 pub use scrub::ScrubVerb;

@@ -9,7 +9,7 @@ use comfy_table::Table;
 use control::Client;
 use control::client::Asking;
 
-use crate::cli::{Global, JobArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
+use crate::cli::{Global, JobArgs, LogVerb, MadeOf, PoolVerb, Reserve, VolumeVerb};
 use crate::confirm::{confirm, meant};
 use crate::daemon::ask;
 use crate::exit::Outcome;
@@ -285,6 +285,17 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     let percent = status.used.saturating_mul(100) / status.capacity.max(1);
     let metadata = size(status.metadata);
     row("used", format!("{}, {percent} % ({metadata} of metadata)", size(status.used)));
+    if status.reserved > 0 {
+        let (all, kept) = (size(status.reserved), size(status.reserved_kept));
+        let lacks = match status.reserved_missing {
+            0 => String::new(),
+            missing => format!(", {} of it missing", size(missing)),
+        };
+        row(
+            "reserved",
+            format!("{all}, of which {kept} is kept for what is yet to be written{lacks}"),
+        );
+    }
     row("volumes", format!("{}, of {} together", status.volumes, size(status.provisioned)));
     let log = &status.log;
     row("log", format!("{} of {} in use, {}", size(log.used), size(log.size), log.kind));
@@ -338,15 +349,17 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
 /// `flashloom volume ...`
 pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
     let changed = match verb {
-        VolumeVerb::Create { of, size, block_size, quota, how } => {
+        VolumeVerb::Create { of, size, block_size, quota, reserve, how } => {
             let name = of.volume.volume.clone();
-            let new = NewVolume { name, size: Some(size), block_size, from: None, quota };
+            let (size, (reserve, reserve_all)) = (Some(size), reserve_of(reserve));
+            let new = NewVolume { name, size, block_size, from: None, quota, reserve, reserve_all };
             let Some(made) = made(global, &of.volume, &new, &how)? else { return Ok(()) };
             made
         }
-        VolumeVerb::Clone { from, volume, size, quota, how } => {
+        VolumeVerb::Clone { from, volume, size, quota, reserve, how } => {
             let name = volume.volume.clone();
-            let new = NewVolume { name, size, block_size: None, from: Some(from), quota };
+            let (from, (reserve, reserve_all)) = (Some(from), reserve_of(reserve));
+            let new = NewVolume { name, size, block_size: None, from, quota, reserve, reserve_all };
             let Some(made) = made(global, &volume, &new, &how)? else { return Ok(()) };
             made
         }
@@ -371,6 +384,13 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
         }
         VolumeVerb::Quota { of, quota, how } => {
             let change = VolumeChange { quota: Some(quota), ..VolumeChange::default() };
+            let changed = changed(global, of.volume, &change, Consent::NONE, &how)?;
+            let Some(changed) = changed else { return Ok(()) };
+            changed
+        }
+        VolumeVerb::Reserve { of, reserve, how } => {
+            let (reserve, reserve_all) = reserve_of(Some(reserve));
+            let change = VolumeChange { reserve, reserve_all, ..VolumeChange::default() };
             let changed = changed(global, of.volume, &change, Consent::NONE, &how)?;
             let Some(changed) = changed else { return Ok(()) };
             changed
@@ -402,6 +422,15 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
         }
     };
     print_one(global.output, &changed, volume_table)
+}
+
+/// A reservation as the API has it.
+fn reserve_of(reserve: Option<Reserve>) -> (Option<Size>, bool) {
+    match reserve {
+        None => (None, false),
+        Some(Reserve::Bytes(size)) => (Some(size), false),
+        Some(Reserve::All) => (None, true),
+    }
 }
 
 /// A volume once it is made; `None` when nobody waits for it.
@@ -453,6 +482,7 @@ fn volume_table(all: &[Volume]) -> Table {
             "used",
             "inherited",
             "quota",
+            "reserved",
             "block",
             "snapshots",
             "origin",
@@ -461,7 +491,7 @@ fn volume_table(all: &[Volume]) -> Table {
             "nsid",
             "uuid",
         ],
-        &[2, 3, 4, 5, 6, 7, 11],
+        &[2, 3, 4, 5, 6, 7, 8, 12],
     );
     for volume in all {
         let mapping = volume.mapping.as_ref();
@@ -472,6 +502,7 @@ fn volume_table(all: &[Volume]) -> Table {
             or_dash(volume.used),
             or_dash(volume.inherited.filter(|inherited| inherited.bytes() > 0)),
             or_dash(volume.quota),
+            or_dash(volume.reserve),
             volume.block_size.to_string(),
             or_dash(volume.snapshots),
             or_dash(volume.origin.as_ref()),

@@ -251,6 +251,7 @@ impl Media {
         let bounds_groups = Cell::new(false);
         let shards = self.plan.shape.shards;
         let ring_bytes = self.plan.windows.map_or(0, |windows| windows.ring_bytes);
+        let (reserve_percent, reservings) = (self.plan.reserve_percent, Cell::new(0));
         Array {
             pool,
             exported,
@@ -265,6 +266,8 @@ impl Media {
             bounds_groups,
             shards,
             ring_bytes,
+            reserve_percent,
+            reservings,
         }
     }
 

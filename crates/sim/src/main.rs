@@ -82,6 +82,9 @@ struct Options {
     /// Run the workload in which hosts write by direct write windows, beside everything else.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "known", "reference"])]
     windows: bool,
+    /// Run the workload in which some volumes have all of their size reserved, in a pool with hardly any space.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "windows", "known", "reference"])]
+    reserves: bool,
     /// Run it as seeds were run at some time, on one reactor if nothing else is said: the known ones that found something
     /// are.
     #[arg(long, requires = "seed", value_name = "WHEN", num_args = 0..=1, default_missing_value = "alone")]
@@ -109,6 +112,7 @@ impl Options {
             (self.snapshots, Mode::Snapshots),
             (self.network, Mode::Network),
             (self.windows, Mode::Windows),
+            (self.reserves, Mode::Reserves),
         ];
         asked.iter().find(|(is_asked, _)| *is_asked).map(|(_, mode)| *mode)
     }

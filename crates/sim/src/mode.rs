@@ -28,6 +28,8 @@ pub enum Mode {
     Network,
     /// Hosts write by direct write windows, beside everything else.
     Windows,
+    /// Some volumes have all of their size reserved in a pool with hardly any space.
+    Reserves,
 }
 
 /// What seeds meant, and when: those that found something are run as they were then.
@@ -52,7 +54,7 @@ impl Era {
 }
 
 impl Mode {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Plain,
         Self::Moves,
         Self::LosesLog,
@@ -64,6 +66,7 @@ impl Mode {
         Self::Snapshots,
         Self::Network,
         Self::Windows,
+        Self::Reserves,
     ];
 
     pub fn plan(self, seed: u64) -> Plan {
@@ -110,6 +113,7 @@ impl Mode {
             Self::Snapshots => Plan::snapshots(seed),
             Self::Network => Plan::network(seed),
             Self::Windows => Plan::windows(seed),
+            Self::Reserves => Plan::reserves(seed),
         }
     }
 
@@ -127,6 +131,7 @@ impl Mode {
             Self::Snapshots => " --snapshots",
             Self::Network => " --network",
             Self::Windows => " --windows",
+            Self::Reserves => " --reserves",
         }
     }
 

@@ -86,6 +86,8 @@ pub struct Plan {
     pub moves_log: bool,
     /// Of a hundred operations, those that have to do with snapshots.
     pub snapshot_percent: u64,
+    /// Of a hundred volumes, those that have all of their size reserved, if there is room for that.
+    pub reserve_percent: u64,
     /// The pool is scrubbed beside everything else, by a node that goes on where it was cut short.
     pub scrubs: bool,
     /// Hosts reach it over a simulated network.
@@ -160,6 +162,7 @@ impl Plan {
             small_maps: false,
             moves_log: false,
             snapshot_percent: 0,
+            reserve_percent: 0,
             scrubs: false,
             network: false,
             windows: None,
@@ -373,6 +376,20 @@ impl Plan {
             _ => Self::rough(seed),
         };
         plan.snapshot_percent = [1, 3, 10][usize64(prng.below(3))];
+        plan
+    }
+
+    /// A full pool in which some volumes have all of their size reserved: snapshots come and go, hosts write and give back.
+    pub fn reserves(seed: u64) -> Self {
+        let mut plan = Self::moves(seed);
+        let mut prng = Prng::new(seed ^ 0x5eed_0e5e_0000_0001);
+        plan.copy_percent = [0, 5, 20][usize64(prng.below(3))];
+        plan.mix = Mix { write: 60, read: 5, zero: 0, deallocate: 4, flush: 0, rest: 2 };
+        plan.snapshot_percent = [0, 1, 3][usize64(prng.below(3))];
+        plan.reserve_percent = 60;
+        plan.volumes = 3;
+        plan.hot_percent = [0, 20, 60][usize64(prng.below(3))];
+        plan.hosts = [4, 8, 16][usize64(prng.below(3))];
         plan
     }
 

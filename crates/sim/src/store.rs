@@ -155,6 +155,22 @@ impl Store {
         }
     }
 
+    /// How often reservations were changed, if all of a volume's size is reserved.
+    pub fn thick(&self, name: &str) -> Option<u64> {
+        match self {
+            Self::Reference(_) => None,
+            Self::Array(pool) => pool.thick(name),
+        }
+    }
+
+    /// Whether the pool may not have what is reserved.
+    pub async fn lacks_reserved(&self) -> bool {
+        match self {
+            Self::Reference(_) => false,
+            Self::Array(pool) => pool.lacks_reserved().await,
+        }
+    }
+
     /// Whether it says that it wins no space back because it cannot read what has it.
     pub async fn is_unreadable(&self) -> bool {
         match self {

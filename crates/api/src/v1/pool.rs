@@ -141,6 +141,15 @@ pub struct PoolStatus {
     /// Bytes of contents that it holds, those nobody sees any more included where that is not
     /// known yet.
     pub used: u64,
+    /// Bytes that the hosts of volumes with a reservation can have of their own, together.
+    #[serde(default)]
+    pub reserved: u64,
+    /// What of that is kept for what they have yet to write: no other volume gets it.
+    #[serde(default)]
+    pub reserved_kept: u64,
+    /// What of that the pool does not have, since it lost drives.
+    #[serde(default)]
+    pub reserved_missing: u64,
     /// How much room that leaves.
     pub space: PoolSpace,
     /// Bytes of its volumes together, which take space only where they were written: above the

@@ -38,6 +38,16 @@ pub struct Volume {
     /// What of its quota they hold, as of the last count. Left out until it is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_used: Option<Size>,
+    /// Bytes that its hosts can have of their own, however full the pool is, if it has a reservation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Size>,
+    /// Those are all of its size, whatever that is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve_all: bool,
+    /// What of its reservation is kept for what hosts have yet to write: what they have of their own is not, as of the last
+    /// count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve_kept: Option<Size>,
     /// Logical block size in bytes.
     pub block_size: u32,
     /// How many snapshots it has. Left out while its pool is not open.
@@ -129,6 +139,13 @@ pub struct NewVolume {
     /// count. No bound when left out, or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Size>,
+    /// Bytes that are kept for its hosts to write, however full the pool is: a multiple of 1 MiB, at most its size. None when
+    /// left out, or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Size>,
+    /// Keep as many as its size, whatever that becomes: in place of `reserve`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve_all: bool,
 }
 
 /// What to change of a volume.
@@ -145,6 +162,13 @@ pub struct VolumeChange {
     /// already; 0 for no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Size>,
+    /// Bytes that its hosts can have of their own from now on, however full the pool is: a multiple of 1 MiB, at most its
+    /// size; 0 for no reservation. Refused where the pool has no room for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Size>,
+    /// As many as its size, whatever that becomes: in place of `reserve`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve_all: bool,
 }
 
 /// What a volume is to be mapped as.

@@ -12,6 +12,7 @@ use super::owner::Owned;
 use crate::Result;
 use crate::pools::{condition, health_of, problem};
 use crate::space::quotas::{Bounded, Level};
+use crate::space::reserved::Told;
 use crate::space::{Faults, Thresholds, Usage, Watch};
 use crate::windows;
 
@@ -45,6 +46,7 @@ impl Node {
             self.tell_faults(&name, &status)?;
             self.tell_labels_anew(&name, &status)?;
             self.tell_quotas(&name, &status)?;
+            self.tell_reserved(&name, &status)?;
             let (of, usage) = (name.clone(), Usage::of(&status));
             let settle = self.owner.ask(move |owned| {
                 let pools = owned.serving_mut()?.pools_mut();
@@ -144,6 +146,17 @@ impl Node {
         Ok(())
     }
 
+    /// Records it when a pool lacks what volumes have reserved, or has nothing left but that.
+    fn tell_reserved(&self, name: &Name, status: &engine::PoolStatus) -> Result<()> {
+        let (used, capacity, of) = (status.used, status.capacity, status.reservations);
+        let told = self.watch(name, move |watch| watch.reserved.look(used, capacity, of))?;
+        for told in told {
+            let (severity, words) = reserved(name, told);
+            self.events.record(severity, words);
+        }
+        Ok(())
+    }
+
     /// Records it when drives of a pool had lost their labels.
     fn tell_labels_anew(&self, name: &Name, status: &engine::PoolStatus) -> Result<()> {
         let anew = status.drives.iter().map(|drive| drive.labels_rewritten).collect();
@@ -199,6 +212,32 @@ fn near_quota(
             );
             (Severity::Error, words)
         }
+    }
+}
+
+/// What is said of what a pool keeps for volumes.
+fn reserved(pool: &Name, told: Told) -> (Severity, String) {
+    match told {
+        Told::Missing(bytes) => {
+            let bytes = Size::new(bytes);
+            let words = format!(
+                "pool {pool} lacks {bytes} of the space that volumes have reserved: their hosts may be refused as others are; \
+                 add drives, delete snapshots or volumes, or reserve less"
+            );
+            (Severity::Error, words)
+        }
+        Told::Whole => {
+            (Severity::Info, format!("pool {pool} has all the space that volumes have reserved"))
+        }
+        Told::All(bytes) => {
+            let bytes = Size::new(bytes);
+            let words = format!(
+                "all that pool {pool} has free is reserved, {bytes}: writes of new contents to other volumes fail with Capacity \
+                 Exceeded"
+            );
+            (Severity::Warning, words)
+        }
+        Told::More => (Severity::Info, format!("pool {pool} has space again that is not reserved")),
     }
 }
 

@@ -7,6 +7,7 @@ use api::v1::{
     Consent, Kind, Losses, Mapping, NewVolume, Severity, Volume, VolumeChange, VolumeState,
 };
 use api::value::{Backend, GroupPath, Name, Size, SnapshotPath, VolumePath};
+use engine::Reservation;
 use uuid::Uuid;
 
 use super::Node;
@@ -15,7 +16,7 @@ use crate::desired;
 use crate::jobs::Task;
 use crate::limits::NAMESPACE_DRAIN;
 use crate::losses::check_meant;
-use crate::pools::{Beside, OpenPool};
+use crate::pools::{Beside, Limits, OpenPool};
 use crate::serving::drained;
 use crate::{Error, Result};
 
@@ -48,6 +49,9 @@ impl Node {
                 held_by_snapshots: None,
                 quota: None,
                 quota_used: None,
+                reserve: None,
+                reserve_all: false,
+                reserve_kept: None,
                 block_size: seen.block_size,
                 snapshots: None,
                 origin: None,
@@ -95,15 +99,18 @@ impl Node {
         let turn = self.turn(pool, task)?;
         task.commit(0, 1, "makes it")?;
         let open = self.open_pool_named(pool)?;
-        let (size, quota) = (new.size.map(Size::bytes), bound(new.quota).map(Size::bytes));
+        let size = new.size.map(Size::bytes);
+        let quota = bound(new.quota).map(Size::bytes);
+        let reservation = reservation(new.reserve, new.reserve_all).flatten();
+        let limits = Limits { quota, reservation };
         let made = match &new.from {
             Some(SnapshotPath { volume, snapshot }) => {
                 let from = (&volume.volume, snapshot);
-                open.clone_volume(&new.name, from, size, new.block_size, quota)
+                open.clone_volume(&new.name, from, size, new.block_size, limits)
             }
             None => {
                 let block_size = new.block_size.unwrap_or(desired::BLOCK_SIZE);
-                open.create_volume(&new.name, size.unwrap_or(0), block_size, quota)
+                open.create_volume(&new.name, size.unwrap_or(0), block_size, limits)
             }
         };
         made.map_err(|error| open.help_with_name(&new.name, error))?;
@@ -178,22 +185,31 @@ impl Node {
             check_volume_size(size)?;
         }
         bound(change.quota).map_or(Ok(()), check_quota)?;
+        check_reserve(change.reserve, change.reserve_all)?;
         let _turn = self.turn(&path.pool, task)?;
         if let Some(size) = change.size {
-            task.commit(0, 3, "resizes it")?;
+            task.commit(0, 4, "resizes it")?;
             check_meant(&self.losses_of_change(&path, change)?, consent.force)?;
             self.resize_volume(&path, size.bytes())?;
             self.events.record(Severity::Info, format!("volume {path} resized to {size}"));
         }
         if let Some(quota) = change.quota {
-            task.commit(1, 3, "changes its quota")?;
+            task.commit(1, 4, "changes its quota")?;
             self.set_quota(&path, quota).map_err(|error| {
                 let resized = change.size.map(|size| format!("has {size} now"));
                 behind(error, &path, resized, "has the quota that it had")
             })?;
         }
+        if let Some(of) = reservation(change.reserve, change.reserve_all) {
+            task.commit(2, 4, "changes its reservation")?;
+            self.set_reservation(&path, of).map_err(|error| {
+                let resized = change.size.map(|size| format!("has {size} now"));
+                let changed = resized.or(change.quota.map(|_| "has another quota now".to_owned()));
+                behind(error, &path, changed, "has the reservation that it had")
+            })?;
+        }
         if let Some(name) = &change.name {
-            task.commit(2, 3, "renames it")?;
+            task.commit(3, 4, "renames it")?;
             self.rename_volume(&path, name).map_err(|error| {
                 let resized = change.size.map(|size| format!("has {size} now"));
                 let changed = resized.or(change.quota.map(|_| "has another quota now".to_owned()));
@@ -212,6 +228,20 @@ impl Node {
         let words = match bytes {
             Some(_) => format!("volume {path} and its snapshots may hold {quota}"),
             None => format!("volume {path} has no quota any more"),
+        };
+        self.events.record(Severity::Info, words);
+        Ok(())
+    }
+
+    /// Gives a volume a reservation, another one, or none.
+    fn set_reservation(&self, path: &VolumePath, of: Option<Reservation>) -> Result<()> {
+        self.open_pool_named(&path.pool)?.set_reservation(&path.volume, of)?;
+        let words = match of {
+            Some(Reservation::Bytes(bytes)) => {
+                format!("volume {path} has {} reserved", Size::new(bytes))
+            }
+            Some(Reservation::All) => format!("volume {path} has all of its size reserved"),
+            None => format!("volume {path} has no reservation any more"),
         };
         self.events.record(Severity::Info, words);
         Ok(())
@@ -314,6 +344,7 @@ fn check_new(pool: &Name, new: &NewVolume) -> Result<()> {
         desired::check_block_size(block_size)?;
     }
     bound(new.quota).map_or(Ok(()), check_quota)?;
+    check_reserve(new.reserve, new.reserve_all)?;
     match (new.size, &new.from) {
         (Some(size), _) => check_volume_size(size)?,
         (None, Some(_)) => {}
@@ -363,6 +394,31 @@ pub(super) fn check_quota(quota: Size) -> Result<()> {
     Ok(())
 }
 
+/// The reservation that is asked for, if one is; 0 is none.
+fn reservation(reserve: Option<Size>, all: bool) -> Option<Option<Reservation>> {
+    match reserve {
+        None => all.then_some(Some(Reservation::All)),
+        of => Some(bound(of).map(|size| Reservation::Bytes(size.bytes()))),
+    }
+}
+
+fn check_reserve(reserve: Option<Size>, all: bool) -> Result<()> {
+    let help =
+        "choose one, such as 100GiB: that much its hosts can write, however full the pool is";
+    if reserve.is_some() && all {
+        let what = "a reservation is of so many bytes, or of all: not both";
+        return Err(Error::new(Kind::Invalid, what).help(help));
+    }
+    let Some(size) = bound(reserve) else { return Ok(()) };
+    let unit = engine::QUOTA_UNIT;
+    if !size.bytes().is_multiple_of(unit) || size.bytes() > engine::RESERVATION_MAX {
+        let most = Size::new(engine::RESERVATION_MAX);
+        let what = format!("a reservation is a multiple of 1MiB, at most {most}: not {size}");
+        return Err(Error::new(Kind::Invalid, what).help(help));
+    }
+    Ok(())
+}
+
 fn check_volume_size(size: Size) -> Result<()> {
     if size.bytes() == 0 {
         return Err(Error::new(Kind::Invalid, "a volume of 0 bytes holds nothing")
@@ -378,7 +434,7 @@ fn document(
     Beside { snapshots, origin, group }: Beside,
     mapping: Option<Mapping>,
 ) -> Volume {
-    let quota = volume.quota();
+    let (quota, reservation) = (volume.quota(), volume.reservation());
     Volume {
         name: path.clone(),
         id: Uuid::from_bytes(volume.id()),
@@ -389,6 +445,9 @@ fn document(
         held_by_snapshots: volume.held_by_snapshots().map(Size::new),
         quota: quota.map(|quota| Size::new(quota.bytes)),
         quota_used: quota.and_then(|quota| quota.used).map(Size::new),
+        reserve: reservation.map(|of| Size::new(of.bytes)),
+        reserve_all: reservation.is_some_and(|of| of.of == Reservation::All),
+        reserve_kept: reservation.map(|of| Size::new(of.kept)),
         block_size: volume.block_size(),
         snapshots: Some(stdx::num::u32_of(snapshots)),
         origin,

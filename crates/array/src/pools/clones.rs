@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::held::{Held, groups_of};
 use super::open::OpenPool;
+use super::volumes::Limits;
 use crate::events::now_ms;
 use crate::{Error, Result};
 
@@ -85,7 +86,7 @@ impl OpenPool {
         (of, snapshot): (&Name, &Name),
         bytes: Option<u64>,
         block_size: Option<u32>,
-        quota: Option<u64>,
+        limits: Limits,
     ) -> Result<()> {
         let from = self.snapshot(of, snapshot)?.volume;
         let path = format!("{}/{of}@{snapshot}", self.name());
@@ -108,11 +109,15 @@ impl OpenPool {
             name: name.to_string(),
             id,
             bytes,
-            quota,
+            quota: limits.quota,
+            reservation: limits.reservation,
         };
         let made = self.call(|pool| async move { pool.clone_volume(spec).await });
         let volume = made.map_err(|error| match error.kind {
             Kind::Conflict if !self.has_named(name) => error.help(WAITS),
+            Kind::Limit if error.context.contains("reservation of volume") => {
+                self.no_room_to_reserve(error)
+            }
             Kind::Limit => error.help(
                 "delete volumes and snapshots that are not needed, and make the clone of one that is less deep: \
                  `flashloom volume detach` makes the next snapshots of a volume so",

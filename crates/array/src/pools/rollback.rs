@@ -36,6 +36,7 @@ impl OpenPool {
         let specs: Vec<_> = names.iter().map(spec).collect();
         let of = specs.clone();
         let done = self.call(|pool| async move { pool.rollback_volumes(specs).await });
+        let done = done.map_err(|error| self.no_room_to_reserve(error));
         // Whatever came of it.
         let now = self.call(|pool| async move {
             let each = of.into_iter().map(|RollbackSpec { volume, keep, .. }| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::v1::{Kind, Origin};
 use api::value::{Backend, Name, SnapshotPath, VolumePath};
-use engine::{Changes, SnapshotSpec, Volume, VolumeSpec};
+use engine::{Changes, Reservation, SnapshotSpec, Volume, VolumeSpec};
 use uuid::Uuid;
 
 use super::clones::Names;
@@ -21,6 +21,13 @@ pub struct Beside {
     pub origin: Option<Origin>,
     /// The group that it is in, if it is in one.
     pub group: Option<Name>,
+}
+
+/// What a volume to be made may hold, in bytes, and what is kept for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub quota: Option<u64>,
+    pub reservation: Option<Reservation>,
 }
 
 impl OpenPool {
@@ -143,11 +150,13 @@ impl OpenPool {
         name: &Name,
         bytes: u64,
         block_size: u32,
-        quota: Option<u64>,
+        limits: Limits,
     ) -> Result<()> {
         let id = *Uuid::new_v4().as_bytes();
-        let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size, quota };
-        let volume = self.call(|pool| async move { pool.create_volume(spec).await })?;
+        let Limits { quota, reservation } = limits;
+        let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size, quota, reservation };
+        let made = self.call(|pool| async move { pool.create_volume(spec).await });
+        let volume = made.map_err(|error| self.no_room_to_reserve(error))?;
         self.held().lock().insert(name.clone(), Held { volume, snapshots: Vec::new() });
         Ok(())
     }
@@ -173,7 +182,32 @@ impl OpenPool {
     /// `NotFound`, `Invalid`, `Failed`.
     pub fn resize_volume(&self, name: &Name, bytes: u64) -> Result<()> {
         let volume = name.to_string();
-        self.call(move |pool| async move { pool.resize_volume(&volume, bytes).await })
+        let resized =
+            self.call(move |pool| async move { pool.resize_volume(&volume, bytes).await });
+        resized.map_err(|error| self.no_room_to_reserve(error))
+    }
+
+    /// Gives a volume a reservation, another one, or none.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid`, `Limit` where the pool has no room for it, `Conflict` while what the volume has cannot be found
+    /// out, `Failed`.
+    pub fn set_reservation(&self, name: &Name, of: Option<Reservation>) -> Result<()> {
+        self.volume(name)?;
+        let volume = name.to_string();
+        let set = self.call(move |pool| async move { pool.set_reservation(&volume, of).await });
+        set.map_err(|error| self.no_room_to_reserve(error))
+    }
+
+    /// What to do where there is no room for a reservation.
+    pub(super) fn no_room_to_reserve(&self, error: Error) -> Error {
+        match error.kind {
+            Kind::Limit if error.context.contains("reservation of volume") => self.named(error).help(format!(
+                "reserve less, delete snapshots or volumes, or have hosts discard: `flashloom pool show {}` has what is reserved",
+                self.name()
+            )),
+            _ => error,
+        }
     }
 
     /// Gives a volume a quota in bytes, another one, or none.
@@ -227,7 +261,8 @@ impl OpenPool {
             pool.take_snapshots(specs.clone()).await?;
             let each = specs.iter().map(|spec| pool.snapshot(&spec.volume, &spec.name));
             each.collect::<engine::Result<Vec<_>>>()
-        })?;
+        });
+        let taken = taken.map_err(|error| self.no_room_to_reserve(error))?;
         let mut held = self.held().lock();
         for ((of, (name, _)), volume) in names.iter().zip(taken) {
             if let Some(held) = held.get_mut(of) {

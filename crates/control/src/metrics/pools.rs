@@ -9,9 +9,19 @@ use super::{Labels, Text, hardware};
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 23] = [
+const OF_POOL: [OfPool; 26] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
+    ("reserved_bytes", "gauge", "Bytes that volumes of a pool have reserved.", |s| s.reserved),
+    (
+        "reserved_kept_bytes",
+        "gauge",
+        "Bytes of them that are kept for what hosts have yet to write.",
+        |s| s.reserved_kept,
+    ),
+    ("reserved_missing_bytes", "gauge", "Bytes of those that the pool does not have.", |s| {
+        s.reserved_missing
+    }),
     ("provisioned_bytes", "gauge", "Bytes of a pool's volumes together.", |s| s.provisioned),
     ("space", "gauge", "Room left: 0 enough, 1 low, 2 critical, 3 full.", |s| match s.space {
         PoolSpace::Enough => 0,
@@ -196,14 +206,6 @@ fn labels_of(volume: &Volume) -> Labels<'_> {
     vec![("pool", volume.name.pool.as_str()), ("volume", volume.name.volume.as_str())]
 }
 
-fn quota(of: &Volume) -> Option<u64> {
-    of.quota.map(Size::bytes)
-}
-
-fn quota_used(of: &Volume) -> Option<u64> {
-    of.quota_used.map(Size::bytes)
-}
-
 fn of_volumes(text: &mut Text, volumes: &[Volume]) {
     let name = "flashloom_volume_size_bytes";
     text.family(name, "gauge", "Size of a volume.");
@@ -215,20 +217,30 @@ fn of_volumes(text: &mut Text, volumes: &[Volume]) {
     for (volume, used) in volumes.iter().filter_map(|volume| Some((volume, volume.used?))) {
         text.sample(name, &labels_of(volume), used.bytes());
     }
-    let quotas = [
+    let limits: [(&str, &str, fn(&Volume) -> Option<Size>); 4] = [
         (
             "flashloom_volume_quota_bytes",
             "Bytes that a volume and its snapshots may hold together.",
+            |of| of.quota,
         ),
         (
             "flashloom_volume_quota_used_bytes",
             "Bytes of its quota that a volume and its snapshots hold.",
+            |of| of.quota_used,
+        ),
+        ("flashloom_volume_reserved_bytes", "Bytes reserved for a volume's hosts.", |of| {
+            of.reserve
+        }),
+        (
+            "flashloom_volume_reserved_kept_bytes",
+            "Bytes of its reservation that are kept for what a volume's hosts have yet to write.",
+            |of| of.reserve_kept,
         ),
     ];
-    for ((name, help), value) in quotas.into_iter().zip([quota, quota_used]) {
+    for (name, help, value) in limits {
         text.family(name, "gauge", help);
         for (volume, bytes) in volumes.iter().filter_map(|of| Some((of, value(of)?))) {
-            text.sample(name, &labels_of(volume), bytes);
+            text.sample(name, &labels_of(volume), bytes.bytes());
         }
     }
     let name = "flashloom_volume_snapshots";

@@ -87,6 +87,8 @@ pub struct Reservations {
     pub kept: u64,
     /// What of that the pool does not have, since it lost drives: writes may be refused although space was reserved.
     pub missing: u64,
+    /// What all of them have was counted: before, what is kept is more than it has to be.
+    pub is_counted: bool,
 }
 
 impl Inside {

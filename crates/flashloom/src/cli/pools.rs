@@ -306,7 +306,8 @@ pub enum VolumeVerb {
 Examples:
   flashloom volume create fast/db --size 2TiB
   flashloom volume create fast/old --size 100GiB --block-size 512
-  flashloom volume create fast/db --size 2TiB --quota 500GiB")]
+  flashloom volume create fast/db --size 2TiB --quota 500GiB
+  flashloom volume create fast/log --size 100GiB --reserve all")]
     Create {
         #[command(flatten)]
         of: OfVolume,
@@ -319,6 +320,10 @@ Examples:
         /// What it and all its snapshots may hold together, a multiple of 1MiB, or `none`. [default: none]
         #[arg(long, value_name = "SIZE", value_parser = quota)]
         quota: Option<Size>,
+        /// What is kept for its hosts to write, however full the pool is: a multiple of 1MiB, or `all`, or `none`.
+        /// [default: none]
+        #[arg(long, value_name = "SIZE|all", value_parser = reserve)]
+        reserve: Option<Reserve>,
         #[command(flatten)]
         how: JobArgs,
     },
@@ -344,6 +349,9 @@ it has of them.")]
         /// What it and all its snapshots may hold together, without what it begins with, or `none`. [default: none]
         #[arg(long, value_name = "SIZE", value_parser = quota)]
         quota: Option<Size>,
+        /// What is kept for its hosts to write, beside what it begins with: SIZE, `all`, or `none`. [default: none]
+        #[arg(long, value_name = "SIZE|all", value_parser = reserve)]
+        reserve: Option<Reserve>,
         #[command(flatten)]
         how: JobArgs,
     },
@@ -411,6 +419,25 @@ goes on, and so do discards. A quota below what they hold already is refused.")]
         #[command(flatten)]
         how: JobArgs,
     },
+    /// Keep space of the pool for a volume, so that its hosts can write however full the pool is, or end that.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume reserve fast/db 500GiB
+  flashloom volume reserve fast/db all
+  flashloom volume reserve fast/db none
+
+Its hosts can write until what they have of their own is that much; `all` is the volume's size, whatever that becomes. What
+a snapshot sees as well is not their own: a snapshot of such a volume needs room for all of its reservation again, and is
+refused where the pool has none. Nor is what was copied by reference. More than the pool has free is refused.")]
+    Reserve {
+        #[command(flatten)]
+        of: OfVolume,
+        /// How much, a multiple of 1MiB, or `all`, or `none`.
+        #[arg(value_name = "SIZE|all|none", value_parser = reserve)]
+        reserve: Reserve,
+        #[command(flatten)]
+        how: JobArgs,
+    },
     /// Give a volume another name; hosts notice nothing.
     #[command(after_long_help = "\
 Examples:
@@ -461,6 +488,26 @@ Examples:
         #[command(flatten)]
         sure: SureArgs,
     },
+}
+
+/// What is kept for a volume.
+#[derive(Clone, Copy, Debug)]
+pub enum Reserve {
+    /// 0 for nothing.
+    Bytes(Size),
+    /// As much as its size.
+    All,
+}
+
+fn reserve(text: &str) -> Result<Reserve, String> {
+    match text {
+        "all" => Ok(Reserve::All),
+        "none" => Ok(Reserve::Bytes(Size::new(0))),
+        text => match value::<Size>(text)? {
+            size if size.bytes() == 0 => Err("say `none` for no reservation".to_owned()),
+            size => Ok(Reserve::Bytes(size)),
+        },
+    }
 }
 
 /// A size, or `none`, which the API writes as 0.

@@ -119,8 +119,15 @@ impl Stage {
         };
         if !self.client.volumes().await?.iter().any(|volume| volume.name == path) {
             let (name, size) = (path.volume.clone(), Size::new(VOLUME_BYTES));
-            let new =
-                NewVolume { name, size: Some(size), block_size: None, from: None, quota: None };
+            let new = NewVolume {
+                name,
+                size: Some(size),
+                block_size: None,
+                from: None,
+                quota: None,
+                reserve: None,
+                reserve_all: false,
+            };
             self.client.create_volume(&path.pool, &new).await?;
         }
         if self.client.volume(&path).await?.mapping.is_none() {

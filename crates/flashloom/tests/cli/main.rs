@@ -33,6 +33,7 @@ mod pauses;
 mod quotas;
 mod raid;
 mod removed;
+mod reservations;
 mod returns;
 mod rig;
 mod rollback;

@@ -5,8 +5,8 @@ use crate::contents::BLOCK;
 use crate::host::SNAPSHOT;
 use crate::store::{Refusal, Volumes};
 use engine::{
-    CloneSpec, DriveState, Kind, Pool, RollbackSpec, SnapshotName, SnapshotSpec, VolumeSpec,
-    WritesRefused,
+    CloneSpec, DriveState, Kind, Pool, Reservation, RollbackSpec, SnapshotName, SnapshotSpec,
+    VolumeSpec, WritesRefused,
 };
 use reactor::{Handle, random, sleep};
 use std::cell::Cell;
@@ -37,6 +37,10 @@ pub struct Array {
     pub(super) shards: u16,
     /// Bytes of each ring of a window.
     pub(super) ring_bytes: u64,
+    /// Of a hundred volumes, those that have all of their size reserved.
+    pub(super) reserve_percent: u64,
+    /// How often that was changed.
+    pub(super) reservings: Cell<u64>,
 }
 
 /// The quota of a volume of so many bytes: most have none.
@@ -135,12 +139,48 @@ impl Array {
         let bytes = size * u64_of(unit);
         let block_size = stdx::num::u32_of(unit);
         let quota = quota_for(bytes);
-        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size, quota };
-        told(self.pool.create_volume(spec).await).map(|_| ())
+        let reservation = self.reservation();
+        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size, quota, reservation };
+        match self.pool.create_volume(spec.clone()).await {
+            // There is no room for all of it.
+            Err(error) if error.kind == Kind::Full && reservation.is_some() => {
+                let spec = VolumeSpec { reservation: None, ..spec };
+                told(self.pool.create_volume(spec).await).map(drop)
+            }
+            made => told(made).map(drop),
+        }
     }
 
     pub async fn rename(&self, name: &str, to: &str) -> Result<(), Refusal> {
-        told(self.pool.rename_volume(name, to).await)
+        told(self.pool.rename_volume(name, to).await)?;
+        if self.reserve_percent > 0 {
+            self.reservings.set(self.reservings.get() + 1);
+            match self.pool.set_reservation(to, self.reservation()).await {
+                // There is no room for it, or nobody can count.
+                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {}
+                done => told(done)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What a volume has reserved.
+    fn reservation(&self) -> Option<Reservation> {
+        let is_reserved = self.reserve_percent > 0 && random() % 100 < self.reserve_percent;
+        is_reserved.then_some(Reservation::All)
+    }
+
+    /// How often reservations were changed, if all of a volume's size is reserved: then it is never full.
+    pub fn thick(&self, name: &str) -> Option<u64> {
+        let reservation = self.pool.volume(name).ok()?.reservation()?;
+        (reservation.of == Reservation::All).then(|| self.reservings.get())
+    }
+
+    /// Whether the pool may not have what is reserved.
+    pub async fn lacks_reserved(&self) -> bool {
+        let Ok(status) = self.pool.status().await else { return true };
+        let is_whole = status.drives.iter().all(|drive| drive.state == DriveState::Online);
+        !is_whole || status.reservations.missing > 0 || !status.reservations.is_counted
     }
 
     /// Blocks the pool may hold; none when it was closed.

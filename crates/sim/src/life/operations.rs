@@ -95,10 +95,12 @@ impl Life {
         patience: Option<Duration>,
     ) -> bool {
         let first = begun.blocks().start;
+        let thick = self.store.thick(&v.name);
         let write = self.store.write(&v.name, first, data, patience.is_none());
         let answer = self.settled_within(what, write, patience).await;
         if matches!(answer, Answer::Refused(Refusal::Full)) {
             self.check_full(what, count).await;
+            self.check_thick(what, v, thick).await;
         }
         if matches!(answer, Answer::Refused(Refusal::Quota)) && self.store.lacks_quota(&v.name) {
             self.violate(Violation(format!("{what}: refused for a quota that {} has not", v.name)));
@@ -131,6 +133,19 @@ impl Life {
             let text = format!("{what}: full, with {most} blocks of {capacity} at most");
             self.violate(Violation(text));
         }
+    }
+
+    /// A volume all of whose size is reserved, and was when the write began, is never full.
+    async fn check_thick(&self, what: &str, v: &Target, thick: Option<u64>) {
+        if thick.is_none() || thick != self.store.thick(&v.name) {
+            return;
+        }
+        let is_excused = self.run.world.is_scarce() || self.run.world.is_broken();
+        if is_excused || self.is_unreadable().await || self.store.lacks_reserved().await {
+            return;
+        }
+        self.note(format_args!("{}", self.store.describe().await));
+        self.violate(Violation(format!("{what}: full, and all of {} is reserved", v.name)));
     }
 
     fn begin_write(&self, v: &Target, first: u64, count: u64, stamp: Stamp) -> Begun {
@@ -475,7 +490,10 @@ impl Life {
         let begun = self.run.model.borrow_mut().begin_resize(v.serial, size);
         let answer = self.settled(&what, self.store.resize(&v.name, size)).await;
         let is_gone = Self::is_gone(&answer, self.run.model.borrow().is_open(v.serial));
-        if is_gone || self.lacks_space(&answer) {
+        // There is no room for what a larger one has reserved.
+        let is_reserved =
+            self.store.thick(&v.name).is_some() && matches!(answer, Answer::Refused(Refusal::Full));
+        if is_gone || is_reserved || self.lacks_space(&answer) {
             self.run.model.borrow_mut().refuse_resize(&begun);
             return false;
         }

@@ -139,6 +139,7 @@ fn every_canary_is_found() {
             &RETURNS_CANARIES[..],
             &CROSSES_CANARIES[..],
             &WINDOWS_CANARIES[..],
+            &RESERVES_CANARIES[..],
         ];
         let is_found_at_once = FOUND_AT_ONCE.iter().any(|(those, ..)| *those == canary);
         if is_found_at_once
@@ -552,6 +553,37 @@ fn the_canaries_of_windows_are_found() {
     for subject in targets.chain(hosts) {
         let fails = |seed| carry_out(subject, Mode::Windows.plan(seed), false).failure.is_some();
         assert!(WINDOWS_FIND.into_iter().chain(0..CANARY_SEEDS).any(fails), "{subject:?}");
+    }
+}
+
+/// Seeds in which volumes have reservations.
+const RESERVES_SEEDS: u64 = 8;
+
+/// Bugs in how space is kept.
+const RESERVES_CANARIES: [Canary; 3] =
+    [Canary::OthersTakeReserved, Canary::SnapshotSkipsRoom, Canary::TrimForgetsReserved];
+
+/// And pools get full.
+#[test]
+fn what_is_reserved_can_be_written() {
+    let mut full = 0;
+    for seed in 0..RESERVES_SEEDS {
+        let report = carry_out(ENGINE, Mode::Reserves.plan(seed), false);
+        assert_eq!(report.failure, None, "replay: {}", Mode::Reserves.replay(seed));
+        full += report.counts.refused_full;
+    }
+    assert!(full > 100, "{full}");
+}
+
+#[test]
+fn the_canaries_of_reservations_are_found() {
+    for canary in RESERVES_CANARIES {
+        let subject = Subject::Array(Some(canary));
+        let finds = |seed| {
+            let failure = carry_out(subject, Mode::Reserves.plan(seed), false).failure;
+            failure.is_some_and(|(_, said)| said.contains("is reserved"))
+        };
+        assert!((0..CANARY_SEEDS).any(finds), "{canary:?}");
     }
 }
 

@@ -387,8 +387,8 @@ impl Plan {
         plan.mix = Mix { write: 60, read: 5, zero: 0, deallocate: 4, flush: 0, rest: 2 };
         plan.snapshot_percent = [0, 1, 3][usize64(prng.below(3))];
         plan.reserve_percent = 60;
-        plan.volumes = 3;
-        plan.hot_percent = [0, 20, 60][usize64(prng.below(3))];
+        plan.volumes = 4;
+        plan.hot_percent = [0, 0, 20][usize64(prng.below(3))];
         plan.hosts = [4, 8, 16][usize64(prng.below(3))];
         plan
     }

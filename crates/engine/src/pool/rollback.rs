@@ -146,19 +146,19 @@ impl Pool {
         let old = open.collect::<Result<Vec<_>>>()?;
         let sizes = specs.iter().map(|spec| Ok(self.snapshot(&spec.volume, &spec.snapshot)?.len()));
         let sizes = sizes.collect::<Result<Vec<_>>>()?;
-        let states = old.iter().map(|state| &**state).zip(sizes);
-        let paused = self.pause_reserved(states).await?;
+        let states = || old.iter().map(|state| &**state).zip(sizes.iter().copied());
+        // Is there room for what is reserved, before anything is taken from anybody.
+        drop(self.pause_reserved(states()).await?);
         self.end_writes(&old).await?;
-        let made = match common.superblock.change_catalog(edit).await {
+        // Only then: who waits for it to go on is waited for there.
+        let made = match self.pause_reserved(states()).await {
+            Ok(paused) => common.superblock.change_catalog(edit).await.map(|made| (paused, made)),
+            Err(error) => Err(error),
+        };
+        let (paused, made) = match made {
             Ok(made) => made,
             Err(error) => {
-                for (spec, old) in specs.iter().zip(&old) {
-                    let again = |catalog: &Catalog| find(catalog, &spec.volume).cloned();
-                    let volume = common.superblock.catalog(again)?;
-                    let kept = common.quotas.reserve(old.view);
-                    let state = self.adopt_volume(&volume, old.lineage.clone());
-                    self.set_reserve(&state, kept);
-                }
+                self.adopt_again(&old)?;
                 return Err(error);
             }
         };
@@ -170,6 +170,20 @@ impl Pool {
         }
         for Made { before, .. } in &made {
             self.finish_delete(before.view, before.bytes.max(before.shrunk_from)).await?;
+        }
+        Ok(())
+    }
+
+    /// Volumes that were taken from their hosts are as they were; they have to be opened again.
+    fn adopt_again(&self, volumes: &[Arc<State>]) -> Result<()> {
+        let common = &self.0.common;
+        for old in volumes {
+            let name = old.name.lock().clone();
+            let again = |catalog: &Catalog| find(catalog, &name).cloned();
+            let volume = common.superblock.catalog(again)?;
+            let kept = common.quotas.reserve(old.view);
+            let state = self.adopt_volume(&volume, old.lineage.clone());
+            self.set_reserve(&state, kept);
         }
         Ok(())
     }

@@ -183,10 +183,11 @@ impl Pool {
             self.forget(&made).await?;
             return Err(error);
         }
-        paused.into_iter().for_each(Paused::is_shared);
         for (snapshot, taken) in made {
             self.adopt_snapshot(&snapshot, taken.view, taken.sees);
         }
+        // What is counted from then on knows of them.
+        paused.into_iter().for_each(Paused::is_shared);
         self.count_snapshots();
         Ok(())
     }

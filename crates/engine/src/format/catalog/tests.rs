@@ -80,6 +80,8 @@ fn every_kind_comes_back_as_written() {
         Object { quota: QUOTA_MAX, ..volume(12) },
         Object { quota: QUOTA_UNIT, ..clone(13, 3, 3) },
         Object { quota: QUOTA_UNIT, ..group(14) },
+        Object { reservation: Some(Reservation::All), ..volume(15) },
+        Object { reservation: Some(Reservation::Bytes(RESERVATION_MAX)), ..clone(16, 3, 3) },
     ];
     let mut catalog = with(all);
     catalog.generation = 1;
@@ -102,6 +104,7 @@ fn what_makes_no_sense_is_refused_by_name() {
     let mut catalog = with([volume(1), volume(2), group(3), snapshot(4, 1, 9), clone(5, 4, 1)]);
     let before = catalog.clone();
     let remove = |n| Edit { next_view: 100_000, records: vec![Record::Remove(view(n))] };
+    let bytes = |bytes| Some(Reservation::Bytes(bytes));
     let named = |object: Object, name: &str| Object { name: name.into(), ..object };
     let bad = [
         (put([volume(0)]), "view"),
@@ -132,6 +135,11 @@ fn what_makes_no_sense_is_refused_by_name() {
         (put([Object { quota: QUOTA_MAX + QUOTA_UNIT, ..volume(6) }]), "quota"),
         (put([Object { quota: QUOTA_UNIT + 4096, ..group(6) }]), "quota"),
         (put([Object { quota: QUOTA_UNIT, ..snapshot(6, 1, 7) }]), "quota"),
+        (put([Object { reservation: bytes(0), ..volume(6) }]), "reservation"),
+        (put([Object { reservation: bytes(QUOTA_UNIT + 4096), ..volume(6) }]), "reservation"),
+        (put([Object { reservation: bytes(QUOTA_MAX), ..volume(6) }]), "reservation"),
+        (put([Object { reservation: bytes(QUOTA_UNIT), ..group(6) }]), "reservation"),
+        (put([Object { reservation: Some(Reservation::All), ..snapshot(6, 1, 7) }]), "reservation"),
         (put([Object { detached: Some(10), ..clone(6, 1, 7) }]), "detached"),
         (put([Object { first_view: view(0), ..volume(6) }]), "first view"),
         (put([Object { first_view: view(7), ..volume(6) }]), "first view"),

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::limits::SEARCHES_WHEN_RESERVED;
 use crate::quotas::Drawn;
 use crate::shard::capacity::{Drawing, Lowering, Promise, Turn};
+use crate::volume::state::BLOCK_BYTES;
 
 /// What a volume gives back, and who looked at it.
 pub(super) struct GivenBack {
@@ -101,8 +102,10 @@ impl Front {
         for view in self.quotas.reserved().into_iter().filter(|view| *view != key.view) {
             let reserve = self.quotas.reserve(view)?;
             let turn = self.reserved.hold(key.view, key.block..key.block + blocks).await;
-            if reserve.draw(blocks) == Drawn::Yes {
-                let drawing = Drawing::new(Rc::clone(&self.capacity), reserve, blocks, turn);
+            // All of it.
+            let kept = reserve.status().kept / BLOCK_BYTES;
+            if kept >= blocks && reserve.draw(kept) == Drawn::Yes {
+                let drawing = Drawing::new(Rc::clone(&self.capacity), reserve, kept, turn);
                 return self.capacity.promise_drawn(blocks, drawing);
             }
         }

@@ -213,7 +213,7 @@ fn a_volume_that_was_rolled_back_has_the_snapshots_of_all_its_views() {
 #[test]
 fn an_unknown_flag_or_kind_is_refused() {
     let bytes = with([volume(1)]).to_base(POOL);
-    for (at, value, why) in [(4, 5, "kind of an object"), (6, 64, "flags of an object")] {
+    for (at, value, why) in [(4, 5, "kind of an object"), (6, 128, "flags of an object")] {
         let mut changed = bytes.clone();
         changed[96 + at] = value;
         crate::format::seal(&mut changed, *b"FLASHCAT");

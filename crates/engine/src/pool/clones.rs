@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::Pool;
 use super::groups::{GroupSpec, new_group};
-use super::reservations::check_reservation;
 use super::snapshots::find_snapshot;
-use super::volumes::{check_new_name, check_quota, check_size, find, invalid, new_views};
+use super::volumes::{
+    check_new_name, check_quota, check_reservation, check_size, find, invalid, new_views,
+};
 use crate::address::View;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, Edit, Object, Record, Reservation};

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use stdx::size::show;
 
 use super::Pool;
-use super::volumes::{find, invalid};
+use super::volumes::{check_reservation, find};
 use crate::address::View;
 use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{Catalog, Object, Record, Reservation};
-use crate::limits::{QUOTA_UNIT, RESERVATION_MAX};
 use crate::quotas::{Lacking, Reserve};
 use crate::shard::Shard;
 use crate::volume::state::State;
@@ -25,7 +24,7 @@ pub(super) struct Paused {
 
 impl Paused {
     /// All that hosts had is shared by now.
-    pub fn is_shared(mut self) {
+    pub fn end_shared(mut self) {
         self.is_shared = true;
     }
 }
@@ -34,22 +33,6 @@ impl Drop for Paused {
     fn drop(&mut self) {
         self.reserve.go_on(self.is_shared, &self.pool.0.common.space);
     }
-}
-
-pub(super) fn check_reservation(of: Reservation, size: u64) -> Result<()> {
-    let Reservation::Bytes(bytes) = of else { return Ok(()) };
-    if bytes == 0 || !bytes.is_multiple_of(QUOTA_UNIT) || bytes > RESERVATION_MAX {
-        let what = format!(
-            "a reservation is a multiple of {QUOTA_UNIT} bytes, from {QUOTA_UNIT} to {RESERVATION_MAX}; not {bytes}"
-        );
-        return Err(invalid(what));
-    }
-    if bytes > size {
-        let (bytes, size) = (show(bytes), show(size));
-        let what = format!("a reservation of {bytes} is more than the volume has: {size}");
-        return Err(invalid(what));
-    }
-    Ok(())
 }
 
 impl Pool {

@@ -163,7 +163,7 @@ impl Pool {
             }
         };
         self.take_over(&old, &made).await?;
-        paused.into_iter().for_each(Paused::is_shared);
+        paused.into_iter().for_each(Paused::end_shared);
         for Made { after, .. } in &made {
             let state = self.volume(&after.name)?.state;
             self.reserve_for_size(&after.name, &state, after.bytes).await?;

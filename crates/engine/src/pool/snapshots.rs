@@ -187,7 +187,7 @@ impl Pool {
             self.adopt_snapshot(&snapshot, taken.view, taken.sees);
         }
         // What is counted from then on knows of them.
-        paused.into_iter().for_each(Paused::is_shared);
+        paused.into_iter().for_each(Paused::end_shared);
         self.count_snapshots();
         Ok(())
     }

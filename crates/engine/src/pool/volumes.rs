@@ -6,16 +6,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use reactor::sync::Held;
+use stdx::size::show;
 
 use super::Pool;
 use super::lineage::{Lineages, Removal};
-use super::reservations::check_reservation;
 use crate::address::{BLOCK, Version, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, Edit, Object, Record, Reservation};
 use crate::format::check_name;
-use crate::limits::{QUOTA_MAX, QUOTA_UNIT, VOLUME_BYTES_MAX};
+use crate::limits::{QUOTA_MAX, QUOTA_UNIT, RESERVATION_MAX, VOLUME_BYTES_MAX};
 use crate::shard::Shard;
 use crate::volume::Volume;
 use crate::volume::state::{Lineage, Occupied, State};
@@ -55,6 +55,22 @@ pub(super) fn check_quota(bytes: u64) -> Result<()> {
         let what = format!(
             "a quota is a multiple of {QUOTA_UNIT} bytes, from {QUOTA_UNIT} to {QUOTA_MAX}; not {bytes}"
         );
+        return Err(invalid(what));
+    }
+    Ok(())
+}
+
+pub(super) fn check_reservation(of: Reservation, size: u64) -> Result<()> {
+    let Reservation::Bytes(bytes) = of else { return Ok(()) };
+    if bytes == 0 || !bytes.is_multiple_of(QUOTA_UNIT) || bytes > RESERVATION_MAX {
+        let what = format!(
+            "a reservation is a multiple of {QUOTA_UNIT} bytes, from {QUOTA_UNIT} to {RESERVATION_MAX}; not {bytes}"
+        );
+        return Err(invalid(what));
+    }
+    if bytes > size {
+        let (bytes, size) = (show(bytes), show(size));
+        let what = format!("a reservation of {bytes} is more than the volume has: {size}");
         return Err(invalid(what));
     }
     Ok(())

@@ -104,7 +104,6 @@ fn what_makes_no_sense_is_refused_by_name() {
     let mut catalog = with([volume(1), volume(2), group(3), snapshot(4, 1, 9), clone(5, 4, 1)]);
     let before = catalog.clone();
     let remove = |n| Edit { next_view: 100_000, records: vec![Record::Remove(view(n))] };
-    let bytes = |bytes| Some(Reservation::Bytes(bytes));
     let named = |object: Object, name: &str| Object { name: name.into(), ..object };
     let bad = [
         (put([volume(0)]), "view"),
@@ -135,11 +134,6 @@ fn what_makes_no_sense_is_refused_by_name() {
         (put([Object { quota: QUOTA_MAX + QUOTA_UNIT, ..volume(6) }]), "quota"),
         (put([Object { quota: QUOTA_UNIT + 4096, ..group(6) }]), "quota"),
         (put([Object { quota: QUOTA_UNIT, ..snapshot(6, 1, 7) }]), "quota"),
-        (put([Object { reservation: bytes(0), ..volume(6) }]), "reservation"),
-        (put([Object { reservation: bytes(QUOTA_UNIT + 4096), ..volume(6) }]), "reservation"),
-        (put([Object { reservation: bytes(QUOTA_MAX), ..volume(6) }]), "reservation"),
-        (put([Object { reservation: bytes(QUOTA_UNIT), ..group(6) }]), "reservation"),
-        (put([Object { reservation: Some(Reservation::All), ..snapshot(6, 1, 7) }]), "reservation"),
         (put([Object { detached: Some(10), ..clone(6, 1, 7) }]), "detached"),
         (put([Object { first_view: view(0), ..volume(6) }]), "first view"),
         (put([Object { first_view: view(7), ..volume(6) }]), "first view"),
@@ -208,6 +202,21 @@ fn a_volume_that_was_rolled_back_has_the_snapshots_of_all_its_views() {
     let back = Object { deleted: false, ..before };
     assert!(catalog.apply(&put([named(back, "other")])).is_err(), "two views for hosts");
     assert_eq!(load(&catalog.to_base(POOL)).map(|loaded| loaded.has_same(&catalog)), Ok(true));
+}
+
+#[test]
+fn reservations_that_make_no_sense_are_refused() {
+    let mut catalog = with([volume(1)]);
+    let bytes = |bytes| Some(Reservation::Bytes(bytes));
+    for reservation in [bytes(0), bytes(QUOTA_UNIT + 4096), bytes(QUOTA_MAX)] {
+        let edit = put([Object { reservation, ..volume(6) }]);
+        assert_eq!(catalog.apply(&edit), Err(Bad::Field("reservation")), "{reservation:?}");
+    }
+    let reservation = Some(Reservation::All);
+    for object in [group(6), snapshot(6, 1, 7)] {
+        let edit = put([Object { reservation, ..object }]);
+        assert_eq!(catalog.apply(&edit), Err(Bad::Field("reservation")));
+    }
 }
 
 #[test]

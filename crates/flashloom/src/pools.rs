@@ -384,22 +384,16 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
         }
         VolumeVerb::Quota { of, quota, how } => {
             let change = VolumeChange { quota: Some(quota), ..VolumeChange::default() };
-            let changed = changed(global, of.volume, &change, Consent::NONE, &how)?;
-            let Some(changed) = changed else { return Ok(()) };
-            changed
+            return altered(global, of.volume, &change, &how);
         }
         VolumeVerb::Reserve { of, reserve, how } => {
             let (reserve, reserve_all) = reserve_of(Some(reserve));
             let change = VolumeChange { reserve, reserve_all, ..VolumeChange::default() };
-            let changed = changed(global, of.volume, &change, Consent::NONE, &how)?;
-            let Some(changed) = changed else { return Ok(()) };
-            changed
+            return altered(global, of.volume, &change, &how);
         }
         VolumeVerb::Rename { of, name, how } => {
             let change = VolumeChange { name: Some(name), ..VolumeChange::default() };
-            let changed = changed(global, of.volume, &change, Consent::NONE, &how)?;
-            let Some(changed) = changed else { return Ok(()) };
-            changed
+            return altered(global, of.volume, &change, &how);
         }
         VolumeVerb::Delete { of, sure, how } => {
             let dry_run =
@@ -422,6 +416,12 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
         }
     };
     print_one(global.output, &changed, volume_table)
+}
+
+/// Changes a volume, of which nothing is lost, and prints it.
+fn altered(global: &Global, path: VolumePath, change: &VolumeChange, how: &JobArgs) -> Outcome {
+    let changed = changed(global, path, change, Consent::NONE, how)?;
+    changed.map_or(Ok(()), |changed| print_one(global.output, &changed, volume_table))
 }
 
 /// A reservation as the API has it.

@@ -196,6 +196,7 @@ impl World {
             bytes: blocks * u64::from(LARGE),
             block_size: LARGE,
             quota: None,
+            reservation: None,
         };
         let volume = pool.create_volume(spec("v", 1, BLOCKS + BEHIND)).await.expect("a volume");
         let other = pool.create_volume(spec("w", 2, BEHIND)).await.expect("a volume");

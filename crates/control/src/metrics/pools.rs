@@ -206,6 +206,9 @@ fn labels_of(volume: &Volume) -> Labels<'_> {
     vec![("pool", volume.name.pool.as_str()), ("volume", volume.name.volume.as_str())]
 }
 
+/// A series of the volumes that have something: its name, what it is, and how many bytes.
+type OfVolume = (&'static str, &'static str, fn(&Volume) -> Option<Size>);
+
 fn of_volumes(text: &mut Text, volumes: &[Volume]) {
     let name = "flashloom_volume_size_bytes";
     text.family(name, "gauge", "Size of a volume.");
@@ -217,7 +220,7 @@ fn of_volumes(text: &mut Text, volumes: &[Volume]) {
     for (volume, used) in volumes.iter().filter_map(|volume| Some((volume, volume.used?))) {
         text.sample(name, &labels_of(volume), used.bytes());
     }
-    let limits: [(&str, &str, fn(&Volume) -> Option<Size>); 4] = [
+    let limits: [OfVolume; 4] = [
         (
             "flashloom_volume_quota_bytes",
             "Bytes that a volume and its snapshots may hold together.",

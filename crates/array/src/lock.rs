@@ -50,7 +50,7 @@ pub fn lock_drive(path: &Path, drive: &Drive, own: Option<&Arc<Lock>>) -> Result
     Ok(lock)
 }
 
-/// Waits until nobody else can change what is behind `path` and was just opened; not where its `lock` is `own`: what is
+/// Waits until no other process can change what is behind `path` and was just opened; not where its `lock` is `own`: what is
 /// under way is its holder's then.
 ///
 /// # Errors
@@ -136,6 +136,7 @@ pub fn is_at(lock: &Lock, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -184,25 +185,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("d0");
         fs::write(&file, [0; 8192]).unwrap();
-        let open = || Drive::open(&file, media::drive::OpenDrive::default()).unwrap();
-        // As what is under way of a process that is gone has it: open, and not held.
-        let before = open();
-        let (took, taken) = std::sync::mpsc::channel();
-        let path = file.clone();
-        let taking = std::thread::spawn(move || {
-            let drive = Drive::open(&path, media::drive::OpenDrive::default()).unwrap();
-            let lock = lock_drive(&path, &drive, None);
-            took.send(()).unwrap();
-            lock
-        });
-        let early = taken.recv_timeout(Duration::from_millis(300));
-        assert!(early.is_err(), "taken while something may still be written");
-        drop(before);
-        let lock = taking.join().unwrap().unwrap();
-        // Who holds it already has more than one.
-        let (one, other) = (open(), open());
-        let own = lock_drive(&file, &other, Some(&lock)).unwrap();
-        assert!(Arc::ptr_eq(&own, &lock));
-        drop(one);
+        let held = lock(&file, None).unwrap();
+        let looks = AtomicUsize::new(0);
+        let in_time = || looks.fetch_add(1, Ordering::Relaxed) == 3;
+        await_alone(&file, &held, None, in_time).unwrap();
+        assert_eq!(looks.load(Ordering::Relaxed), 4, "it is waited for");
+        // Who holds it already has operations of its own.
+        await_alone(&file, &held, Some(&held), || panic!("nobody is asked")).unwrap();
+        let drive = Drive::open(&file, media::drive::OpenDrive::default()).unwrap();
+        let own = lock_drive(&file, &drive, Some(&held)).unwrap();
+        assert!(Arc::ptr_eq(&own, &held));
     }
 }

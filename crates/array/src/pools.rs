@@ -50,7 +50,7 @@ mod volumes;
 pub use again::Reopening;
 use due::Sight;
 pub use due::sights;
-pub use held::{Group, NewNames, Snapshot};
+pub use held::{Group, Limits, NewNames, Snapshot};
 pub use look::needs;
 use made_of::Progress;
 pub use made_of::{MadeOf, Member};
@@ -64,7 +64,7 @@ pub use scrub::ScrubRecord;
 pub use spares::SpareDef;
 use spares::Standby;
 pub use view::{condition, documents, health_of, problem, rebuild_document};
-pub use volumes::{Beside, Limits};
+pub use volumes::Beside;
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

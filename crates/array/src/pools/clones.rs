@@ -7,9 +7,8 @@ use api::value::{Name, Size, VolumePath};
 use engine::{CloneSpec, GroupCloneSpec, Volume};
 use uuid::Uuid;
 
-use super::held::{Held, groups_of};
+use super::held::{Held, Limits, groups_of};
 use super::open::OpenPool;
-use super::volumes::Limits;
 use crate::events::now_ms;
 use crate::{Error, Result};
 

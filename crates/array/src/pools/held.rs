@@ -4,8 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::value::Name;
-use engine::{GroupQuota, Pool, Volume};
+use engine::{GroupQuota, Pool, Reservation, Volume};
 use uuid::Uuid;
+
+/// What a volume to be made may hold, in bytes, and what is kept for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub quota: Option<u64>,
+    pub reservation: Option<Reservation>,
+}
 
 /// A snapshot of a volume.
 #[derive(Clone, Debug)]

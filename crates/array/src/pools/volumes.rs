@@ -8,7 +8,7 @@ use engine::{Changes, Reservation, SnapshotSpec, Volume, VolumeSpec};
 use uuid::Uuid;
 
 use super::clones::Names;
-use super::held::{Held, NewNames, Snapshot};
+use super::held::{Held, Limits, NewNames, Snapshot};
 use super::open::OpenPool;
 use crate::events::now_ms;
 use crate::{Error, Result};
@@ -21,13 +21,6 @@ pub struct Beside {
     pub origin: Option<Origin>,
     /// The group that it is in, if it is in one.
     pub group: Option<Name>,
-}
-
-/// What a volume to be made may hold, in bytes, and what is kept for it.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub quota: Option<u64>,
-    pub reservation: Option<Reservation>,
 }
 
 impl OpenPool {

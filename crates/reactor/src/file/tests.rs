@@ -381,21 +381,26 @@ fn nothing_is_made_through_a_link() {
 
 /// A daemon that was killed holds nothing any more, and the kernel may still have writes of it.
 #[test]
-fn who_may_still_write_is_seen_by_others_until_the_last_descriptor_is_closed() {
+fn what_another_process_may_still_write_is_seen_until_the_last_descriptor_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("d0");
     std::fs::write(&path, [0; 8192]).unwrap();
-    let open = |write| File::open(&path, OpenOptions { write, ..OpenOptions::default() }).unwrap();
-    let file = open(true);
-    assert!(file.is_alone());
-    let reads = open(false);
-    assert!(file.is_alone() && !reads.is_alone(), "who only reads is in nobody's way");
-    let other = open(true);
-    assert!(!file.is_alone() && !other.is_alone());
-    // As an operation that is under way has it.
-    let kept = other.inner.fd.try_clone().unwrap();
-    drop(other);
-    assert!(!file.is_alone());
-    drop(kept);
-    assert!(file.is_alone());
+    let open = || File::open(&path, OpenOptions { write: true, ..OpenOptions::default() }).unwrap();
+    let (file, second) = (open(), open());
+    assert!(file.is_alone() && second.is_alone(), "both are of this process");
+    drop(second);
+    for another in [MARKS.start, own_mark() - 1, own_mark() + 1, MARKS.end - 1] {
+        let other = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        assert!(file.is_alone(), "nobody marked it");
+        mark(other.as_raw_fd(), another);
+        assert!(!file.is_alone());
+        // As an operation that is under way has it.
+        let kept = other.try_clone().unwrap();
+        drop(other);
+        assert!(!file.is_alone());
+        drop(kept);
+        assert!(file.is_alone());
+    }
+    // The other one sees this one's.
+    assert!(is_others_marked(open().fd(), MARKS.start));
 }

@@ -88,7 +88,7 @@ impl Door {
             path: name.to_owned(),
             books: Mutex::new(Books::new(settings.window_bytes)),
             offers,
-            reach: Arc::default(),
+            reach: Reach::new(settings.window_bytes),
         });
         Some(Self { windows, _socket: socket.ok()? })
     }
@@ -116,9 +116,9 @@ impl target::windows::Windows for Windows {
 
     fn hand_out(&self, asked: Box<fabric::ring::Asked>) {
         let now = reactor::now_exact();
-        let Some(one) = self.offers.take_one(now, asked.token(), asked.ring()) else { return };
-        let One { ring, ring_bytes, volume, rings } = one;
-        let Some(stay) = self.reach.enter(volume, rings) else { return };
+        let wanted = (asked.token(), asked.ring());
+        let taken = self.offers.take_one(now, wanted, |place| self.reach.enter(place));
+        let Some((One { ring, ring_bytes }, stay)) = taken else { return };
         let copies = ring.copies.into_iter().map(|copy| [copy.state, copy.ring]).collect();
         let files = fabric::ring::Files { copies, ring_bytes, bell: ring.bell };
         // Gone is a reactor that stops: the host is refused.
@@ -205,28 +205,21 @@ impl Windows {
             };
             let told = granted.as_ref().ok().map(|(of, rings)| (of.number, states_of(rings)));
             windows.books().settle(volume, told);
-            granted.map_err(|error| refused(&error))
+            granted.map(|(granted, rings)| (id, granted, rings)).map_err(|error| refused(&error))
         });
         // One whose pool is not open may be had when it is.
         let granted = granted.await.unwrap_or(Err(Refused::Busy))?;
-        let (granted, rings) = granted;
-        Ok(self.offer(volume, fabric, &granted, rings))
+        let (pool, granted, rings) = granted;
+        let (number, ring_bytes) = (granted.number, granted.ring_bytes);
+        Ok(self.offer(Of { pool, volume, number, fabric, ring_bytes }, &granted, rings))
     }
 
     /// Has the rings be handed out to whoever shows the token.
-    fn offer(
-        &self,
-        volume: [u8; 16],
-        fabric: Fabric,
-        granted: &GrantedWindow,
-        handed: Vec<Ring>,
-    ) -> Grant {
+    fn offer(&self, of: Of, granted: &GrantedWindow, handed: Vec<Ring>) -> Grant {
         let rings = handed.len();
-        let (number, ring_bytes) = (granted.number, granted.ring_bytes);
-        let of = Of { volume, number, fabric, ring_bytes };
         let token = self.offers.offer(later(reactor::now_exact(), TOKEN_LIFE), of, handed);
         // Where a host by RDMA finds it, it knows.
-        let path = if fabric == Fabric::Shm { self.path.clone() } else { String::new() };
+        let path = if of.fabric == Fabric::Shm { self.path.clone() } else { String::new() };
         let itself = Weak::clone(&self.itself);
         // What nobody asks for is kept no longer than it is good, nor is the window, which keeps others out.
         let _ = self.reactors.acceptor(0).spawn(move || async move {

@@ -271,7 +271,6 @@ mod tests {
             ("path", "array:nvme", "an address"),
             ("path-policy", "best", "round-robin"),
             ("window", "open", "off, auto"),
-            ("window", "rdma", "not there yet"),
             ("colour", "blue", "no option `colour`"),
         ] {
             let told = options.set(name, value).unwrap_err().to_string();

@@ -139,7 +139,8 @@ impl Error {
             | Self::InDoubt(why) => why.advice(),
             Self::Refused { status, invalid, .. } => refusal_advice(*status, *invalid),
             Self::Window { .. } => Some(
-                "the target's windows are memory of its own machine: this host is to run there, and may read and write its socket",
+                "by shm the host runs on the target's machine, and may read and write its socket; by RDMA the target says what is in the way, \
+                 and memory that may be locked is needed at both ends",
             ),
             Self::Timeout { .. } => Some("the target is stuck or the network drops packets"),
             Self::Command { status, .. } if status.is(Status::INVALID_NAMESPACE_OR_FORMAT) => {

@@ -89,6 +89,10 @@ impl Dial {
         Device::bound_to(&self.id)
     }
 
+    pub(crate) const fn id(&self) -> &Id {
+        &self.id
+    }
+
     /// What an endpoint is made of.
     pub(crate) fn into_parts(self) -> io::Result<(Id, EventChannel, SocketAddr, SocketAddr)> {
         let local = self.local().ok_or(io::ErrorKind::NotConnected)?;

@@ -131,8 +131,9 @@ impl Endpoint {
         sizes: Sizes,
         asked: u8,
     ) -> io::Result<Self> {
+        // Whole until nothing fails any more: its identifier goes before its channel.
+        let (own, completions) = prepare(dial.id(), domain, sizes)?;
         let (id, channel, local, peer) = dial.into_parts()?;
-        let (own, completions) = prepare(&id, domain, sizes)?;
         let answered = domain.reads_answered_most();
         let reads = Reads { answered, asked: asked.min(domain.reads_most()) };
         let ends = Ends { local, peer };

@@ -165,7 +165,11 @@ impl Acceptor {
 
     async fn accept(&self, socket: &Listener) {
         match socket.accept_detached().await {
-            Ok(Detached::Ring(asked)) => self.target.hand_out(asked),
+            Ok(Detached::Ring(asked)) => {
+                self.target.hand_out(asked);
+                // Whoever floods it takes turns with others.
+                reactor::yield_now().await;
+            }
             Ok(connection) => {
                 let id = ListenerId(self.id.load(Ordering::Acquire));
                 self.reactors.hand_over(connection, &self.target, id);

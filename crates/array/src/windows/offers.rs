@@ -10,6 +10,8 @@ use std::os::fd::OwnedFd;
 use uuid::Uuid;
 use window::Token;
 
+use super::reach::Place;
+
 /// A ring as it is handed out: descriptors of its copies, and of the bell.
 #[derive(Debug)]
 pub struct Ring {
@@ -43,11 +45,8 @@ impl Ring {
 /// The rings of a window.
 #[derive(Debug)]
 struct Offer {
-    volume: [u8; 16],
-    number: u32,
-    fabric: Fabric,
+    of: Of,
     until: Nanos,
-    ring_bytes: u64,
     /// Those that were not handed out.
     rings: Vec<Option<Ring>>,
 }
@@ -57,14 +56,12 @@ struct Offer {
 pub struct One {
     pub ring: Ring,
     pub ring_bytes: u64,
-    pub volume: [u8; 16],
-    /// How many its window has.
-    pub rings: usize,
 }
 
 /// What a grant offers, beside its rings.
 #[derive(Clone, Copy, Debug)]
 pub struct Of {
+    pub pool: Uuid,
     pub volume: [u8; 16],
     pub number: u32,
     pub fabric: Fabric,
@@ -73,7 +70,7 @@ pub struct Of {
 
 impl Offer {
     fn is_good(&self, now: Nanos, fabric: Fabric) -> bool {
-        now < self.until && self.fabric == fabric
+        now < self.until && self.of.fabric == fabric
     }
 }
 
@@ -89,11 +86,10 @@ impl Offers {
     /// Has rings be handed out, once and until then, in place of others of the volume; the token for them.
     pub fn offer(&self, until: Nanos, of: Of, rings: Vec<Ring>) -> Token {
         let token = drawn();
-        let Of { volume, number, fabric, ring_bytes } = of;
         let rings = rings.into_iter().map(Some).collect();
         let mut offers = self.lock();
-        offers.retain(|_, offer| offer.volume != volume);
-        offers.insert(token, Offer { volume, number, fabric, until, ring_bytes, rings });
+        offers.retain(|_, offer| offer.of.volume != of.volume);
+        offers.insert(token, Offer { of, until, rings });
         token
     }
 
@@ -105,29 +101,36 @@ impl Offers {
         offers.remove(token).map(|offer| offer.rings.into_iter().flatten().collect())
     }
 
-    /// A ring for a token by RDMA, which is good for the others still.
-    pub fn take_one(&self, now: Nanos, token: &Token, ring: usize) -> Option<One> {
+    /// A ring for a token by RDMA, which is good for the others still; none where it may not come within reach, and stays.
+    pub fn take_one<T>(
+        &self,
+        now: Nanos,
+        (token, ring): (&Token, usize),
+        enter: impl FnOnce(Place) -> Option<T>,
+    ) -> Option<(One, T)> {
         let mut offers = self.lock();
         let offer = offers.get_mut(token).filter(|offer| offer.is_good(now, Fabric::Rdma))?;
-        let taken = offer.rings.get_mut(ring)?.take()?;
-        let Offer { ring_bytes, volume, .. } = *offer;
-        let one = One { ring: taken, ring_bytes, volume, rings: offer.rings.len() };
+        let rings = offer.rings.len();
+        let slot = offer.rings.get_mut(ring).filter(|slot| slot.is_some())?;
+        let Of { pool, volume, ring_bytes, .. } = offer.of;
+        let stay = enter(Place { pool, volume, bytes: ring_bytes, rings })?;
+        let one = One { ring: slot.take()?, ring_bytes };
         if offer.rings.iter().all(Option::is_none) {
             offers.remove(token);
         }
-        Some(one)
+        Some((one, stay))
     }
 
     /// A window ends: its rings are nobody's.
     pub fn withdraw(&self, volume: [u8; 16], number: u32) {
-        self.lock().retain(|_, offer| (offer.volume, offer.number) != (volume, number));
+        self.lock().retain(|_, offer| (offer.of.volume, offer.of.number) != (volume, number));
     }
 
     /// Lets go of what nobody has asked for in time: the windows that nobody will ever write by.
     pub fn expire(&self, now: Nanos) -> Vec<([u8; 16], u32)> {
         let mut offers = self.lock();
         let expired = offers.extract_if(.., |_, offer| now >= offer.until);
-        expired.map(|(_, offer)| (offer.volume, offer.number)).collect()
+        expired.map(|(_, offer)| (offer.of.volume, offer.of.number)).collect()
     }
 
     #[cfg(test)]

@@ -11,9 +11,11 @@ use std::time::Duration;
 use nvme::window::Fabric;
 use reactor::net::TcpStream;
 use reactor::{Config, Handle, Reactor};
+use uuid::Uuid;
 use window::Token;
 
 use super::offers::{Of, Offers, Ring, RingFiles};
+use super::reach;
 use super::socket::Socket;
 use crate::limits::{TOKEN_LIFE, WINDOW_CALLERS, WINDOW_PATIENCE};
 
@@ -46,7 +48,7 @@ fn rings(copies: &[usize]) -> Vec<Ring> {
 }
 
 const fn of(volume: [u8; 16], number: u32, fabric: Fabric) -> Of {
-    Of { volume, number, fabric, ring_bytes: 1 << 20 }
+    Of { pool: Uuid::from_bytes([9; 16]), volume, number, fabric, ring_bytes: 1 << 20 }
 }
 
 struct Place {
@@ -181,18 +183,21 @@ fn by_rdma_each_ring_is_handed_out_once_and_none_by_another_fabric() {
     let (volume, now) = ([1; 16], 1000);
     let token = offers.offer(now + 10, of(volume, 3, Fabric::Rdma), rings(&[2, 1]));
     assert!(offers.take(now, &token).is_none(), "not by the socket");
-    let one = offers.take_one(now, &token, 1).unwrap();
-    assert_eq!((one.volume, one.rings, one.ring_bytes), (volume, 2, 1 << 20));
+    let none = offers.take_one(now, (&token, 1), |_| None::<()>);
+    assert!(none.is_none(), "beyond reach, and left");
+    let enter = |place: reach::Place| Some((place.volume, place.rings, place.bytes));
+    let (one, entered) = offers.take_one(now, (&token, 1), enter).unwrap();
+    assert_eq!((entered, one.ring_bytes), ((volume, 2, 1 << 20), 1 << 20));
     assert_eq!((one.ring.copies.len(), said(&one.ring.bell)), (1, "bell 1".to_owned()));
-    assert!(offers.take_one(now, &token, 1).is_none(), "once");
-    assert!(offers.take_one(now, &token, 2).is_none(), "there is none");
-    assert!(offers.take_one(now + 10, &token, 0).is_none(), "too late");
+    assert!(offers.take_one(now, (&token, 1), enter).is_none(), "once");
+    assert!(offers.take_one(now, (&token, 2), enter).is_none(), "there is none");
+    assert!(offers.take_one(now + 10, (&token, 0), enter).is_none(), "too late");
     assert_eq!(offers.expire(now + 10), [(volume, 3)]);
     let token = offers.offer(now + 10, of(volume, 4, Fabric::Rdma), rings(&[1]));
-    assert!(offers.take_one(now, &token, 0).is_some());
+    assert!(offers.take_one(now, (&token, 0), enter).is_some());
     assert_eq!(offers.expire(now + 10), [], "all of it is its host's");
     let token = offers.offer(now + 10, of(volume, 5, Fabric::Shm), rings(&[1]));
-    assert!(offers.take_one(now, &token, 0).is_none(), "not by RDMA");
+    assert!(offers.take_one(now, (&token, 0), enter).is_none(), "not by RDMA");
 }
 
 #[test]

@@ -74,6 +74,9 @@ impl Listener {
                     }
                     Err(status) => refuse(&mut request, status),
                 }
+                drop(request);
+                // Whoever floods it takes turns with others.
+                reactor::yield_now().await;
             }
             self.ready.readable().await?;
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use media::Pmem;
 use reactor::event::Descriptor;
-use reactor::{Bell, now};
+use reactor::{Bell, Nanos, now};
 use stdx::num::{u64_of, usize64};
 use verbs::{Cause, Completion, Domain, Endpoint, Exposed, Memory, Peers, Place, Reach, Sizes};
 use window::dial::{Ask, COPIES_MAX, Give, Keyed, KeyedCopy};
@@ -146,6 +146,10 @@ fn bell_place(slot: u32) -> Place {
     Place { offset: stdx::num::usize32(slot) * BELL_BYTES, length: BELL_BYTES }
 }
 
+fn nanos(time: Duration) -> Nanos {
+    Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
 /// What woke whoever waits for something to happen to a ring.
 enum Woken {
     Completions,
@@ -158,8 +162,17 @@ impl Reached {
     async fn serve(&self) -> io::Result<()> {
         let completions = Descriptor::of(self.endpoint.completions_fd())?;
         let events = Descriptor::of(self.endpoint.events_fd())?;
-        let (mut ended, mut over_since) = (Vec::new(), None);
+        let (mut ended, mut over_since, mut next_look) = (Vec::new(), None, now() + nanos(LOOK));
         loop {
+            // However often it is rung.
+            if now() >= next_look {
+                next_look = now() + nanos(LOOK);
+                let since = self.has_ended().then(|| *over_since.get_or_insert_with(now));
+                let is_over = since.is_some_and(|since| now() - since >= nanos(LINGER));
+                if is_over || !self.goes_on()? {
+                    return Ok(());
+                }
+            }
             // Armed first: what comes between the last look and the wait ends the wait.
             self.endpoint.arm()?;
             self.endpoint.poll(&mut ended)?;
@@ -174,20 +187,12 @@ impl Reached {
             let of_card = async { completions.readable().await.map(|()| Woken::Completions) };
             let of_manager = async { events.readable().await.map(|()| Woken::Events) };
             let of_time = async {
-                reactor::sleep(LOOK).await;
+                reactor::sleep_until(next_look).await;
                 Ok(Woken::Time)
             };
             match race(of_card, race(of_manager, of_time)).await? {
-                Woken::Completions => {}
                 Woken::Events if !self.goes_on()? => return Ok(()),
-                Woken::Events => {}
-                Woken::Time if self.has_ended() => {
-                    let since = *over_since.get_or_insert_with(now);
-                    if Duration::from_nanos(now().saturating_sub(since)) >= LINGER {
-                        return Ok(());
-                    }
-                }
-                Woken::Time => {}
+                Woken::Completions | Woken::Events | Woken::Time => {}
             }
         }
     }

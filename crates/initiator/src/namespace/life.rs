@@ -75,6 +75,8 @@ pub struct Life {
     pub(super) reconnects: Cell<u64>,
     /// The session that granted the direct write window there is, and what its writers are told.
     window: RefCell<Option<(u64, Arc<Standing>)>>,
+    /// Those before it that somebody may still write by.
+    windows_before: RefCell<Vec<(u64, Arc<Standing>)>>,
     /// There will be no other association.
     over: RefCell<Option<Arc<Error>>>,
     /// A path, its access, the fence or the geometry changed.
@@ -110,6 +112,7 @@ impl Life {
                 quiesce: Cell::new(session.quiesce_time()),
                 reconnects: Cell::new(0),
                 window: RefCell::default(),
+                windows_before: RefCell::default(),
                 over: RefCell::default(),
                 changed: Signal::new(),
             });
@@ -298,21 +301,24 @@ impl Life {
     fn close(&self, path: &Path, session: &Session, direct: usize, why: &'static str) {
         session.end_queues(why);
         self.close_window(session.generation);
-        if path.remote.options.fencing == Fencing::Proven {
-            let until = now_exact().saturating_add(nanos(session.quiesce_time()));
-            self.fence.close(session.generation, session.in_doubt() + direct, until);
-            self.hold_window();
-        }
+        let until = now_exact().saturating_add(nanos(session.quiesce_time()));
+        // What is trusted is that its own connections are closed there with it: a ring's is another.
+        let lost = match path.remote.options.fencing {
+            Fencing::Proven => session.in_doubt() + direct,
+            Fencing::Trusted => direct,
+        };
+        self.fence.close(session.generation, lost, until);
+        self.hold_window();
     }
 
     /// A direct write may arrive of which nobody will be told. What changes something waits until its window has ended, as
     /// that ends with its association.
     fn hear_of_doubt(&self) {
-        let doubted = self
-            .window
-            .borrow()
-            .as_ref()
-            .and_then(|(generation, standing)| standing.take_doubt().then_some(*generation));
+        let in_doubt = |(generation, standing): &(u64, Arc<Standing>)| {
+            standing.take_doubt().then_some(*generation)
+        };
+        let doubted = self.window.borrow().iter().find_map(in_doubt);
+        let doubted = doubted.or_else(|| self.windows_before.borrow().iter().find_map(in_doubt));
         let Some(generation) = doubted else { return };
         let sessions = self.sessions();
         if let Some(session) = sessions.iter().find(|session| session.generation == generation) {
@@ -340,6 +346,9 @@ impl Life {
         self.hear_of_doubt();
         let before = self.window.replace(Some((session.generation, standing)));
         before.iter().for_each(|(_, before)| before.hold());
+        let mut all = self.windows_before.borrow_mut();
+        all.retain(|(_, standing)| Arc::strong_count(standing) > 1);
+        all.extend(before);
     }
 
     /// What the writers of the window that was asked for last are told.

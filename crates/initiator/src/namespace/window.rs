@@ -72,7 +72,13 @@ impl Namespace {
     /// Has a direct write be in doubt, as one that was on its way when its connection failed.
     #[cfg(test)]
     pub(crate) fn doubt_direct_write(&self) {
-        self.inner.life.standing().expect("a window was asked for").doubt();
+        self.standing().doubt();
+    }
+
+    /// What the writers of the window that was asked for last are told.
+    #[cfg(test)]
+    pub(crate) fn standing(&self) -> Arc<Standing> {
+        self.inner.life.standing().expect("a window was asked for")
     }
 
     /// A place for a window, and one in it if that can be had; none when it is not wanted. It is for the caller to have

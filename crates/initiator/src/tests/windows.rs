@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use window::{Grant, Phase, RING_BYTES_MIN};
 
 use super::life::{attach, filled, held, options, with};
+use crate::association::{Fencing, Options};
 use crate::scripted::{Fault, Script, Scripted};
 use crate::testing::{self, Taker};
 use crate::{Error, Fua, Namespace, NotDone, SharedWindow, WindowUse, Written};
@@ -240,6 +241,24 @@ fn what_changes_something_waits_for_the_end_of_a_window_that_may_be_written_yet(
         assert_eq!(namespace.reconnects(), 1, "once");
         // The window is another's by then.
         doubt(&peer, &namespace).await;
+    });
+}
+
+/// Who trusts a target to execute nothing of connections that are closed says nothing of a ring's, which was not.
+#[test]
+fn a_target_that_is_trusted_with_commands_is_not_with_records() {
+    with(Options { fencing: Fencing::Trusted, ..options() }, |peer, namespace| async move {
+        doubt(&peer, &namespace).await;
+        namespace.doubt_direct_write();
+        write_one(&namespace).await;
+        assert_eq!(namespace.reconnects(), 1, "the association was given up");
+        // Another window has taken its place, and somebody writes by the one before yet.
+        doubt(&peer, &namespace).await;
+        let writer = namespace.standing();
+        doubt(&peer, &namespace).await;
+        writer.doubt();
+        write_one(&namespace).await;
+        assert_eq!(namespace.reconnects(), 2);
     });
 }
 

@@ -26,7 +26,13 @@ pub(crate) async fn dial(
     for index in 0..grant.rings {
         let wanted = Wanted { token: grant.token, ring: index, ring_bytes: grant.ring_bytes };
         let dialed = reactor::timeout(WINDOW_PATIENCE, RemoteRing::dial(address, wanted)).await;
-        let remote = dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        let (remote, over) = dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        let told = Arc::clone(&standing);
+        // An end that nobody writes under is heard of, too: the next write does not wait for a card to give up.
+        reactor::spawn(async move {
+            over.await;
+            told.hold();
+        });
         let (checked, pages) = reactor::blocking(move || {
             let mut remote = remote;
             let pages = remote.identities(&in_time)?;

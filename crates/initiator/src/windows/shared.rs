@@ -71,7 +71,8 @@ impl SharedWindow {
         None
     }
 
-    /// Puts a window there, in place of the one before; false, and `window` stays, when another thread is writing.
+    /// Puts a window there, and gives the one before in its place; false, and `window` stays, when another thread is
+    /// writing.
     pub fn try_put(&self, window: &mut Option<DirectWindow>) -> bool {
         let mut held = match self.window.try_lock() {
             Ok(held) => held,
@@ -81,7 +82,7 @@ impl SharedWindow {
             }
             Err(TryLockError::WouldBlock) => return false,
         };
-        *held = window.take();
+        std::mem::swap(&mut *held, window);
         self.stands.store(held.is_some(), Ordering::Release);
         true
     }
@@ -91,6 +92,14 @@ impl SharedWindow {
         let mut window = Some(window);
         while !self.try_put(&mut window) {
             reactor::sleep(WINDOW_LOOK).await;
+        }
+        if let Some(before) = window {
+            // Connections take system calls to end, which others of this reactor need not wait for.
+            let _ = reactor::blocking(move || {
+                drop(before);
+                Ok(())
+            })
+            .await;
         }
     }
 }

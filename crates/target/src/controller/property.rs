@@ -10,7 +10,6 @@ use nvme::status::Status;
 
 use super::queues::end;
 use super::{Controller, Kind, State};
-use crate::command::Pending;
 use crate::limits::{ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX, READY_TIMEOUT};
 use crate::queue::remote::RemoteQueue;
 
@@ -38,7 +37,11 @@ impl Controller {
             offset::CAP => self.capabilities().0,
             offset::VS => u64::from(Version::V2_1.0),
             offset::CC => u64::from(self.lock().cc.0),
-            offset::CSTS => u64::from(self.lock().csts.0),
+            offset::CSTS => {
+                let mut state = self.lock();
+                state.finish(self.association.has_left());
+                u64::from(state.csts.0)
+            }
             offset::CRTO => u64::from(Crto::new(u16::from(READY_TIMEOUT), 0).0),
             _ => return Err(Status::INVALID_FIELD.with_dnr()),
         })
@@ -58,16 +61,19 @@ impl Controller {
             offset::CC => {
                 let now = self.now();
                 let mut state = self.lock();
-                let ending = state.configure(Cc(value), now);
+                // Known before anything is complete: one that may have a window waits for its end.
+                let leaving = self.association.has_asked().then(|| self.association.leaves());
+                let ending = state.configure(Cc(value), now, leaving.is_none());
                 self.set_permits(&state);
                 let serves =
                     state.cc.enabled() && state.csts.shst() == Some(ShutdownStatus::Normal);
                 Self::wake_if_due(state);
                 end(ending);
-                if !serves {
-                    // Nobody waits for that; a host that resets its controller has no more use for them.
-                    self.end_windows(&Pending::default());
+                if !serves && leaving.is_some() {
+                    self.end_windows_first();
                 }
+                drop(leaving);
+                self.lock().finish(self.association.has_left());
                 Ok(())
             }
             _ => Err(Status::INVALID_FIELD.with_dnr()),
@@ -90,18 +96,18 @@ fn is_supported(cc: Cc) -> bool {
 
 impl State {
     /// A write of CC. Returns the queues that end by it.
-    fn configure(&mut self, cc: Cc, now: u64) -> Vec<RemoteQueue> {
+    fn configure(&mut self, cc: Cc, now: u64, has_left: bool) -> Vec<RemoteQueue> {
         let before = core::mem::replace(&mut self.cc, cc);
         let mut ending = Vec::new();
         match (before.enabled(), cc.enabled()) {
-            (true, false) => ending = self.reset(now),
+            (true, false) => ending = self.reset(now, has_left),
             (false, true) => self.enable(cc),
             _ => {}
         }
         let asked =
             matches!(cc.shn(), Some(ShutdownNotification::Normal | ShutdownNotification::Abrupt));
         if asked && self.csts.shst() == Some(ShutdownStatus::Normal) {
-            ending.extend(self.shut_down(now));
+            ending.extend(self.shut_down(now, has_left));
         }
         ending
     }
@@ -120,8 +126,8 @@ impl State {
     /// CC.EN became 0: a Controller Level Reset (section 3.7.2). I/O queues end, parked requests
     /// are aborted, features return to their defaults; the admin queue's association lives on.
     /// CSTS.RDY becomes 0 when the last command has ended: a host takes that for proof.
-    fn reset(&mut self, now: u64) -> Vec<RemoteQueue> {
-        let draining = self.queues.io_count() > 0;
+    fn reset(&mut self, now: u64, has_left: bool) -> Vec<RemoteQueue> {
+        let draining = self.queues.io_count() > 0 || !has_left;
         self.csts = Csts::new(draining, false, ShutdownStatus::Normal);
         self.disabled_since = Some(now);
         self.events.reset();
@@ -134,11 +140,11 @@ impl State {
 
     /// CC.SHN was set: I/O queues drain and end; complete when none is left (section 3.6.2).
     /// Normal and abrupt differ only in what the host has done before.
-    fn shut_down(&mut self, now: u64) -> Vec<RemoteQueue> {
+    fn shut_down(&mut self, now: u64, has_left: bool) -> Vec<RemoteQueue> {
         self.set_shutdown_status(ShutdownStatus::Occurring);
         self.disabled_since = Some(now);
         let ending = self.close_io_queues();
-        self.finish_shutdown();
+        self.finish(has_left);
         ending
     }
 

@@ -89,16 +89,16 @@ impl State {
         self.queues.close(|qid| qid != 0)
     }
 
-    /// Shutdown processing is complete once no I/O queue is left to drain.
-    pub fn finish_shutdown(&mut self) {
-        if self.csts.shst() == Some(ShutdownStatus::Occurring) && self.queues.io_count() == 0 {
+    /// Shutdown processing is complete once no I/O queue is left to drain, and the controller's direct write windows have
+    /// ended; and so is a reset.
+    pub fn finish(&mut self, has_left: bool) {
+        if self.queues.io_count() > 0 || !has_left {
+            return;
+        }
+        if self.csts.shst() == Some(ShutdownStatus::Occurring) {
             self.set_shutdown_status(ShutdownStatus::Complete);
         }
-    }
-
-    /// And so is a reset.
-    fn finish_reset(&mut self) {
-        if !self.cc.enabled() && self.csts.ready() && self.queues.io_count() == 0 {
+        if !self.cc.enabled() && self.csts.ready() {
             self.csts = Csts::default();
         }
     }
@@ -143,8 +143,7 @@ impl Controller {
         } else {
             Vec::new()
         };
-        state.finish_shutdown();
-        state.finish_reset();
+        state.finish(self.association.has_left());
         let gone = state.queues.ended && state.queues.by_id.is_empty();
         drop(state);
         end(ending);

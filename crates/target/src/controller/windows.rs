@@ -26,6 +26,15 @@ impl Controller {
         }
     }
 
+    /// The same, for a reset or a shutdown, which is not complete before: its host relies on nothing being done of the
+    /// association any more, and what it wrote by RDMA may arrive until then. Under no lock.
+    pub(super) fn end_windows_first(&self) {
+        let Some(target) = self.target() else { return };
+        for window in target.windows_of(self) {
+            window.end_of(&self.association, Box::new(self.association.leaves()));
+        }
+    }
+
     /// The association is over: nobody waits for that, but whoever wants a namespace without a window waits for this one's
     /// end.
     pub(super) fn end_windows_for_ever(&self) {

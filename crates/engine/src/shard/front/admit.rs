@@ -207,7 +207,7 @@ impl Front {
     }
 
     async fn search_for(&self, key: Key, blocks: u64) -> Result<Promise> {
-        if let Some(promise) = self.admit_reserved(key, blocks).await? {
+        if let Some(promise) = Box::pin(self.admit_reserved(key, blocks)).await? {
             return Ok(promise);
         }
         let replaces = self.replaces(key, blocks).await?;

@@ -245,7 +245,14 @@ impl Front {
     /// As [`write`](Self::write), but for `Full`.
     pub async fn deallocate(&self, view: View, first: u64, blocks: u64) -> Result<()> {
         self.base.writer.check()?;
-        let lowering = self.begin_lowering(Key::new(view, first), blocks).await?;
+        // On the heap, so that commands of volumes without a reservation stay small.
+        let lowering = match self.is_reserved(view) {
+            true => {
+                let lowering = Box::pin(self.begin_lowering(Key::new(view, first), blocks));
+                lowering.await?.map(Box::new)
+            }
+            false => None,
+        };
         self.destage.look_at_log();
         let hole = Append::Hole { key: Key::new(view, first), count: blocks };
         self.appended(self.base.log.append(hole).await)?;

@@ -91,11 +91,15 @@ pub struct Wanted {
 pub type MayWait<'a> = &'a dyn Fn(Duration) -> bool;
 
 impl RemoteRing {
-    /// Asks for a ring where a controller is.
+    /// Asks for a ring where a controller is. With it comes what waits until the connection has ended, with nobody writing:
+    /// the target ends it soon after the window.
     ///
     /// # Errors
     /// What there is no RDMA for; `ConnectionRefused`, and others of the connection manager's.
-    pub async fn dial(address: SocketAddr, wanted: Wanted) -> io::Result<Self> {
+    pub async fn dial(
+        address: SocketAddr,
+        wanted: Wanted,
+    ) -> io::Result<(Self, impl Future<Output = ()> + 'static)> {
         let Wanted { token, ring, ring_bytes } = wanted;
         let Way { dial, events } = Way::to(address, RING_PATIENCE).await?;
         let local = dial.local().ok_or(io::ErrorKind::NotConnected)?;
@@ -119,7 +123,10 @@ impl RemoteRing {
         let copies = give.ok_or_else(wrong)?.copies;
         let words = vec![Words::default(); copies.len()];
         let (ended, failed) = (Vec::new(), false);
-        Ok(Self { endpoint, staging, copies, ring_bytes, words, ended, failed })
+        let ring = Self { endpoint, staging, copies, ring_bytes, words, ended, failed };
+        // There is nothing else to be told.
+        let over = async move { drop(events.readable().await) };
+        Ok((ring, over))
     }
 
     /// How many copies it has, which mirror each other.
@@ -168,7 +175,7 @@ impl RemoteRing {
         let fits = at + u64_of(from.length) <= self.ring_bytes;
         assert!(fits, "a record goes over its ring's end");
         let ring = self.copies[copy].ring;
-        let to = Remote { address: ring.address + at, key: ring.key };
+        let to = Remote { address: ring.address.wrapping_add(at), key: ring.key };
         self.failed = self.failed || self.endpoint.post_write(WRITE_ID, from, to).is_err();
     }
 
@@ -232,7 +239,7 @@ impl RemoteRing {
     ) -> bool {
         for copy in 0..self.copies.len() {
             let from = of(&self.copies[copy]);
-            let from = Remote { address: from.address + at, key: from.key };
+            let from = Remote { address: from.address.wrapping_add(at), key: from.key };
             let place = Place { offset: WORDS_AT + copy * LINE, length };
             self.failed = self.failed || self.endpoint.post_read(READ_ID, place, from).is_err();
         }
@@ -261,6 +268,10 @@ impl RemoteRing {
             } else {
                 self.failed = true;
             }
+        }
+        if self.failed {
+            // The card sends nothing of it again.
+            self.endpoint.disconnect();
         }
     }
 }

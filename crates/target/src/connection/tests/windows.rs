@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use nvme::ana::State;
-use nvme::fabrics::{PropertySet, PropertySize};
+use nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
 use nvme::log::{EffectsLog, ErrorEntry, GetLogPage, lid};
 use nvme::opcode::{admin as admin_opcode, io as io_opcode};
-use nvme::property::offset;
+use nvme::property::{Csts, offset};
 use nvme::refusal::Location;
 use nvme::sqe::{Fused, Sgl, Sqe};
 use nvme::status::Status;
@@ -219,6 +219,30 @@ fn another_host_has_it_when_the_first_ones_controller_has_ended() {
         assert_eq!((stub.ended(), stub.standing()), (vec![1], None));
         assert_eq!(receive(&mut other).await.unwrap().number, 2);
         drop(other);
+        until_empty(&target).await;
+    });
+}
+
+/// A host that lost its window's connection resets the controller, and takes CSTS.RDY = 0 for proof that nothing it wrote
+/// arrives any more.
+#[test]
+fn a_reset_is_complete_when_the_controllers_window_has_ended() {
+    with_windows(|address, target, stub| async move {
+        let (mut mine, _) = admin(address).await;
+        receive(&mut mine).await.unwrap();
+        stub.hold(true);
+        let reset = PropertySet { offset: offset::CC, size: PropertySize::Four, value: 0 };
+        mine.command(&reset.to_sqe(1), &[]).await;
+        assert_eq!(mine.response().await.status(), Status::SUCCESS);
+        for is_ready in [true, false] {
+            let get = PropertyGet { offset: offset::CSTS, size: PropertySize::Four };
+            mine.command(&get.to_sqe(2), &[]).await;
+            let csts = Csts(mine.response().await.dw0.get());
+            assert_eq!(csts.ready(), is_ready);
+            stub.hold(false);
+        }
+        assert_eq!((stub.ended(), stub.standing()), (vec![1], None));
+        drop(mine);
         until_empty(&target).await;
     });
 }

@@ -46,8 +46,20 @@ pub const RESERVATION_MAX: u64 = QUOTA_MAX - QUOTA_UNIT;
 /// How often a writer within its volume's reservation has space looked for: each time others replace what they had.
 pub const SEARCHES_WHEN_RESERVED: u32 = 64;
 
-/// Blocks of a range given back whose contents are looked up at once.
-pub const LOOKED_AT_ONCE: u64 = 1 << 16;
+/// The same where the pool does not have what is kept, since it lost drives.
+pub const SEARCHES_WHEN_OVERDRAWN: u32 = 4;
+
+/// How often what it replaces is looked up, or counted, where that does not hold when it is known.
+pub const LOOKS_WHEN_RESERVED: u32 = 16;
+
+/// Between two counts of what is kept, for writers without space, at most: it is as long as the first of them took.
+pub const RECOUNT_PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// Blocks of a range whose contents are looked up before others on the core have their turn.
+pub const LOOKED_AT_ONCE: u64 = 1 << 10;
+
+/// How often they are looked up as of two instants before nobody knows: what was read is not in the cache any more.
+pub const LOOKS_AT_SNAPSHOTS: u32 = 16;
 
 /// Clones of clones, one made of a snapshot of the other: so many views a read may have to ask.
 pub const CLONES_DEEP_MAX: usize = 64;

@@ -7,14 +7,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use reactor::cross_core::{Lock, Watch};
+use reactor::cross_core::{AsyncMutex, Lock, Watch};
 
 pub use self::quota::{GroupQuota, Holding, Quota, QuotaStatus, Stamp};
 use self::quota::{Held, Whose};
 use self::recounts::Recounts;
 pub use self::reserve::{Drawn, Lacking, ReservationStatus, Reservations, Reserve, ReserveMark};
 use crate::address::View;
+use crate::limits::RECOUNT_PAUSE_MAX;
 use crate::space::Space;
 use crate::used::Used;
 use crate::volume::state::{BLOCK_BYTES, State};
@@ -30,6 +32,20 @@ pub struct Quotas {
     changes: AtomicU64,
     all: Lock<All>,
     recounts: Watch<Recounts>,
+    /// Whoever has what is kept counted.
+    recounting: AsyncMutex,
+    recounted: Lock<Recounted>,
+}
+
+/// Counts of all that is kept.
+#[derive(Clone, Copy, Default)]
+struct Recounted {
+    begun: u64,
+    /// The last that came to its end, and when.
+    ended: u64,
+    at: u64,
+    /// How long nobody begins another.
+    pause: Duration,
 }
 
 #[derive(Default)]
@@ -88,7 +104,8 @@ impl Quotas {
     #[must_use]
     pub fn new(shards: u16) -> Self {
         let (all, recounts) = (Lock::default(), Watch::new(Recounts::new(shards)));
-        Self { shards, changes: AtomicU64::new(0), all, recounts }
+        let (recounting, recounted) = (AsyncMutex::default(), Lock::default());
+        Self { shards, changes: AtomicU64::new(0), all, recounts, recounting, recounted }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut All) -> T) -> T {
@@ -160,8 +177,37 @@ impl Quotas {
     }
 
     /// Has those volumes counted for which something may be kept too much, but for one. Tells whether there was any of
-    /// which something had changed.
+    /// which something had changed, or somebody else had that done meanwhile. One at a time, with a pause after each.
     pub async fn recount_reserved(&self, but: Option<View>, used: &Used) -> bool {
+        let keeps = |of: Counted| of.reserve.is_some_and(|reserve| reserve.keeps());
+        if !self.all().into_iter().any(keeps) {
+            return false;
+        }
+        let begun = self.recounted.lock().begun;
+        let _turn = self.recounting.hold().await;
+        let Recounted { ended, at, pause, .. } = *self.recounted.lock();
+        if ended > begun {
+            return true;
+        }
+        let since = Duration::from_nanos(reactor::now_exact().saturating_sub(at));
+        if since < pause {
+            reactor::sleep(pause - since).await;
+        }
+        let this = {
+            let mut recounted = self.recounted.lock();
+            recounted.begun += 1;
+            recounted.begun
+        };
+        let from = reactor::now_exact();
+        let has_changed = self.recount_kept(but, used).await;
+        let at = reactor::now_exact();
+        let pause = Duration::from_nanos(at.saturating_sub(from)).min(RECOUNT_PAUSE_MAX);
+        let mut recounted = self.recounted.lock();
+        (recounted.ended, recounted.at, recounted.pause) = (this, at, pause);
+        has_changed
+    }
+
+    async fn recount_kept(&self, but: Option<View>, used: &Used) -> bool {
         let keeps = |of: &Counted| of.reserve.as_ref().is_some_and(|reserve| reserve.keeps());
         let is_other = |of: &Counted| Some(of.holding.state.view) != but;
         let others = self.all().into_iter().filter(|of| keeps(of) && is_other(of));

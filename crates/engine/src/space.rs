@@ -9,6 +9,8 @@ pub struct Space {
     free: AtomicI64,
     /// What all shards together may hold.
     capacity: AtomicU64,
+    /// The most that was, since the pool was opened.
+    most: AtomicU64,
     portion: u64,
     slack: u64,
 }
@@ -51,7 +53,8 @@ impl Space {
         let portion = (capacity / (PORTIONS * u64::from(shards))).max(PORTION_MIN);
         let slack = capacity / (SLACK - 1) / u64::from(shards);
         let free = AtomicI64::new(signed(capacity));
-        Self { free, capacity: AtomicU64::new(capacity), portion, slack }
+        let (capacity, most) = (AtomicU64::new(capacity), AtomicU64::new(capacity));
+        Self { free, capacity, most, portion, slack }
     }
 
     /// Blocks of capacity that so many segments give, each with room for so many blocks.
@@ -72,6 +75,13 @@ impl Space {
     pub fn set_capacity(&self, blocks: u64) {
         let before = self.capacity.swap(blocks, Ordering::AcqRel);
         self.free.fetch_add(signed(blocks) - signed(before), Ordering::AcqRel);
+        self.most.fetch_max(blocks, Ordering::AcqRel);
+    }
+
+    /// Whether it was more since the pool was opened: what is overdrawn may not be there at all.
+    #[must_use]
+    pub fn has_shrunk(&self) -> bool {
+        self.capacity() < self.most.load(Ordering::Acquire)
     }
 
     /// Whether shards hold more, or have leave to, than there is room for.

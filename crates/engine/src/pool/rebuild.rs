@@ -13,6 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::{REBUILD_PAUSE, REBUILD_SEARCH};
 use crate::shard::Shard;
 use crate::shard::rebuild::Progress;
+use crate::volume::state::BLOCK_BYTES;
 use stdx::num::u64_of;
 
 /// How drives are being emptied.
@@ -199,22 +200,25 @@ impl Pool {
             return Err(Error::new(Kind::Invalid, context));
         }
         let capacity = common.capacity_while_emptying(segments);
-        let mut held = self.held().await?;
+        // What is kept was promised, and counts as what is held.
+        let kept = || common.quotas.reservations(&common.space).kept / BLOCK_BYTES;
+        let mut held = self.held().await? + kept();
         if held > capacity {
+            let _ = common.quotas.recount_reserved(None, &common.used).await;
             // What was overwritten counts until it is looked for.
             let search = |shard: Rc<Shard>| async move {
                 let _ = reactor::timeout(REBUILD_SEARCH, shard.search.find()).await;
                 Ok(())
             };
             self.each(search).await?;
-            held = self.held().await?;
+            held = self.held().await? + kept();
         }
         if held <= capacity {
             return Ok(());
         }
         let block = u64_of(BLOCK);
         let context = format!(
-            "the pool holds {} bytes, and without those drives it has room for {}",
+            "the pool holds, and keeps for its volumes, {} bytes, and without those drives it has room for {}",
             held * block,
             capacity * block
         );

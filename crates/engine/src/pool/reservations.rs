@@ -19,11 +19,13 @@ use crate::volume::state::State;
 pub(super) struct Paused {
     reserve: Arc<Reserve>,
     pool: Pool,
+    /// The size it may have then.
+    bytes: u64,
     is_shared: bool,
 }
 
 impl Paused {
-    /// All that hosts had is shared by now.
+    /// All that hosts had is shared by now, and that is the size.
     pub fn end_shared(mut self) {
         self.is_shared = true;
     }
@@ -31,7 +33,7 @@ impl Paused {
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        self.reserve.go_on(self.is_shared, &self.pool.0.common.space);
+        self.reserve.go_on(self.is_shared.then_some(self.bytes), &self.pool.0.common.space);
     }
 }
 
@@ -44,6 +46,13 @@ impl Pool {
     /// not have as much space; `Busy` where what the volume has cannot be counted, as nothing leaves the log; `Failed` when
     /// too many drives failed. Then all is as it was.
     pub async fn set_reservation(&self, name: &str, of: Option<Reservation>) -> Result<()> {
+        // To its end, also where nobody waits for it any more.
+        let (pool, name) = (self.clone(), name.to_owned());
+        let setting = reactor::spawn(async move { pool.change_reservation(&name, of).await });
+        setting.await.unwrap_or_else(|| Err(Error::new(Kind::Gone, "the reactor has stopped")))
+    }
+
+    async fn change_reservation(&self, name: &str, of: Option<Reservation>) -> Result<()> {
         let _turn = self.turn().await?;
         let (common, state) = (&self.0.common, self.volume(name)?.state);
         let before = common.quotas.reserve(state.view);
@@ -54,12 +63,22 @@ impl Pool {
                 None => self.begin_reserve(name, &state, of).await?,
             };
             let status = reserve.status();
-            // What was written since it was counted is not to be asked for again.
-            let _ = common.quotas.recount(state.view).await;
-            let fits = self.keep(name, || reserve.want(of, state.bytes(), &common.space)).await;
-            let done = match fits {
-                Ok(()) => self.record_reservation(name, Some(of)).await,
-                Err(error) => Err(error),
+            if before.is_some() {
+                // What was written since it was counted is not to be asked for again.
+                let _ = common.quotas.recount(state.view).await;
+            }
+            let want = || self.keep(name, || reserve.want(of, state.bytes(), &common.space));
+            let done = if of.of(state.bytes()) < status.bytes {
+                // Nothing is given away before the catalog has it.
+                match self.record_reservation(name, Some(of)).await {
+                    Ok(()) => return want().await,
+                    Err(error) => Err(error),
+                }
+            } else {
+                match want().await {
+                    Ok(()) => self.record_reservation(name, Some(of)).await,
+                    Err(error) => Err(error),
+                }
             };
             if done.is_err() {
                 match before {
@@ -226,7 +245,7 @@ impl Pool {
             }
             let (of, name) = (reserve.status().of, state.name.lock().clone());
             self.keep(&name, || reserve.pause(of.of(bytes), &common.space)).await?;
-            paused.push(Paused { reserve, pool: self.clone(), is_shared: false });
+            paused.push(Paused { reserve, pool: self.clone(), bytes, is_shared: false });
         }
         Ok(paused)
     }

@@ -164,10 +164,6 @@ impl Pool {
         };
         self.take_over(&old, &made).await?;
         paused.into_iter().for_each(Paused::end_shared);
-        for Made { after, .. } in &made {
-            let state = self.volume(&after.name)?.state;
-            self.reserve_for_size(&after.name, &state, after.bytes).await?;
-        }
         for Made { before, .. } in &made {
             self.finish_delete(before.view, before.bytes.max(before.shrunk_from)).await?;
         }

@@ -30,6 +30,8 @@ struct Inside {
     /// Grows when something becomes of the contents that no shard sees: what was counted before does not hold.
     epoch: u64,
     paused: u32,
+    /// Ranges that are being given back: whatever is counted meanwhile may have what is gone then.
+    lowerings: u32,
     has_ended: bool,
 }
 
@@ -38,7 +40,7 @@ struct Inside {
 struct Share {
     /// Blocks that only hosts see, and nobody shares, at least; `None` before they were counted.
     alone: Option<u64>,
-    /// Such blocks that were given back, ever.
+    /// Blocks of all ranges that were given back, ever.
     lowered: u64,
 }
 
@@ -57,8 +59,12 @@ pub enum Drawn {
     Paused,
     /// Nobody knows yet what the volume has.
     Uncounted,
+    /// Something else is shared since they were looked up.
+    Outdated,
     /// So much is not kept any more.
     Beyond,
+    /// It is, and the pool does not have it.
+    Overdrawn,
 }
 
 /// Space that is missing, in bytes.
@@ -99,7 +105,8 @@ impl Inside {
 
     /// What is to be kept.
     fn due(&self) -> u64 {
-        self.wanted.saturating_sub(self.alone().unwrap_or(0))
+        let alone = if self.lowerings > 0 { None } else { self.alone() };
+        self.wanted.saturating_sub(alone.unwrap_or(0))
     }
 
     /// Gives back what is kept beyond that.
@@ -111,8 +118,7 @@ impl Inside {
         }
     }
 
-    fn keep(&mut self, due: u64, space: &Space) -> Result<(), Lacking> {
-        let needed = due.saturating_sub(self.kept);
+    fn keep(&mut self, needed: u64, space: &Space) -> Result<(), Lacking> {
         space
             .take_exactly(needed)
             .map_err(|free| Lacking { needed: needed * BLOCK_BYTES, free: free * BLOCK_BYTES })?;
@@ -143,8 +149,8 @@ impl Reserve {
     }
 
     fn new(of: Reservation, shares: Box<[Share]>) -> Self {
-        let (wanted, kept, epoch, paused, has_ended) = (0, 0, 0, 0, false);
-        let inside = Inside { of, wanted, kept, shares, epoch, paused, has_ended };
+        let (wanted, kept, epoch, paused, lowerings, has_ended) = (0, 0, 0, 0, 0, false);
+        let inside = Inside { of, wanted, kept, shares, epoch, paused, lowerings, has_ended };
         Self { inside: Lock::new(inside), pauses: Watch::new(0) }
     }
 
@@ -156,8 +162,9 @@ impl Reserve {
         let mut inside = self.inside.lock();
         let wanted = of.of(size) / BLOCK_BYTES;
         let before = std::mem::replace(&mut inside.wanted, wanted);
-        let due = inside.due();
-        if let Err(lacking) = inside.keep(due, space) {
+        // What was drawn since the last count is not to be kept again.
+        let needed = inside.due().saturating_sub(inside.kept).min(wanted.saturating_sub(before));
+        if let Err(lacking) = inside.keep(needed, space) {
             inside.wanted = before;
             return Err(lacking);
         }
@@ -180,16 +187,27 @@ impl Reserve {
         space.give_back(std::mem::take(&mut inside.kept));
     }
 
-    /// Takes so many blocks for what is new.
+    /// Changes with what snapshots see, and others share: what somebody looked up before does not hold.
     #[must_use]
-    pub fn draw(&self, blocks: u64) -> Drawn {
+    pub fn epoch(&self) -> u64 {
+        self.inside.lock().epoch
+    }
+
+    /// Takes so many blocks for what is new, as a look found that began at that epoch, where the pool has room for as many
+    /// of what is kept.
+    #[must_use]
+    pub fn draw(&self, blocks: u64, epoch: u64, room: u64) -> Drawn {
         let mut inside = self.inside.lock();
         if inside.paused > 0 {
             return Drawn::Paused;
         }
+        if inside.epoch != epoch {
+            return Drawn::Outdated;
+        }
         match (inside.alone(), inside.kept.checked_sub(blocks)) {
             (None, _) => Drawn::Uncounted,
             (_, None) => Drawn::Beyond,
+            _ if blocks > room => Drawn::Overdrawn,
             (_, Some(left)) => {
                 inside.kept = left;
                 Drawn::Yes
@@ -206,14 +224,30 @@ impl Reserve {
         }
     }
 
-    /// A shard's part of the volume has so many blocks less of its own. Gives how many more are kept for that, which the
-    /// shard is to let go of.
+    /// Blocks are about to be looked up, and given back. Tells whether all of the reservation is kept already.
     #[must_use]
-    pub fn lower(&self, shard: u16, blocks: u64) -> u64 {
+    pub fn begin_lowering(&self) -> bool {
+        let mut inside = self.inside.lock();
+        inside.lowerings += 1;
+        inside.kept >= inside.wanted
+    }
+
+    /// They are, or are not.
+    pub fn end_lowering(&self, space: &Space) {
+        let mut inside = self.inside.lock();
+        inside.lowerings -= 1;
+        inside.settle(space);
+    }
+
+    /// A range of a shard's part of the volume was given back, in which it had so many blocks of its own. Gives how many
+    /// more are kept for that, which the shard is to let go of.
+    #[must_use]
+    pub fn lower(&self, shard: u16, blocks: u64, range: u64) -> u64 {
         let mut inside = self.inside.lock();
         let share = &mut inside.shares[usize::from(shard)];
-        share.lowered += blocks;
-        share.alone = share.alone.map(|alone| alone.saturating_sub(blocks));
+        // A count may have found more in it than the look before: others write there.
+        share.lowered += range;
+        share.alone = share.alone.map(|alone| alone.saturating_sub(range));
         let more = blocks.min(inside.wanted.saturating_sub(inside.kept));
         inside.kept += more;
         more
@@ -268,19 +302,21 @@ impl Reserve {
     pub fn pause(&self, least: u64, space: &Space) -> Result<(), Lacking> {
         let mut inside = self.inside.lock();
         let due = inside.wanted.max(least / BLOCK_BYTES);
-        inside.keep(due, space)?;
+        let needed = due.saturating_sub(inside.kept);
+        inside.keep(needed, space)?;
         inside.paused += 1;
         drop(inside);
         self.pauses.change(|pauses| *pauses += 1);
         Ok(())
     }
 
-    /// All that hosts had is shared by now, or it is as it was.
-    pub fn go_on(&self, is_shared: bool, space: &Space) {
+    /// All that hosts had is shared by now, of a volume that has that size, or it is as it was.
+    pub fn go_on(&self, shared: Option<u64>, space: &Space) {
         {
             let mut inside = self.inside.lock();
             inside.paused -= 1;
-            if is_shared {
+            if let Some(size) = shared.filter(|_| !inside.has_ended) {
+                inside.wanted = inside.of.of(size) / BLOCK_BYTES;
                 inside.epoch += 1;
                 inside.shares.iter_mut().for_each(|share| share.alone = Some(0));
             }
@@ -305,5 +341,74 @@ impl Reserve {
         let inside = self.inside.lock();
         let (bytes, kept) = (inside.wanted * BLOCK_BYTES, inside.kept * BLOCK_BYTES);
         ReservationStatus { of: inside.of, bytes, kept }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a volume that has nothing, with a pool that has no more.
+    fn reserve(blocks: u64) -> (Reserve, Space) {
+        let (space, of) = (Space::new(blocks, 1), Reservation::Bytes(blocks * BLOCK_BYTES));
+        let reserve = Reserve::of_empty(of, 1);
+        reserve.want(of, u64::MAX, &space).unwrap();
+        assert_eq!(space.take(1), None);
+        (reserve, space)
+    }
+
+    fn kept(reserve: &Reserve) -> u64 {
+        reserve.status().kept / BLOCK_BYTES
+    }
+
+    fn counted(reserve: &Reserve, alone: u64, space: &Space) {
+        reserve.note_counted(0, reserve.mark(0), alone, space);
+    }
+
+    #[test]
+    fn what_was_drawn_is_not_asked_for_again() {
+        let (reserve, space) = reserve(100);
+        assert_eq!(reserve.draw(40, reserve.epoch(), u64::MAX), Drawn::Yes);
+        let want = |blocks: u64| {
+            let of = Reservation::Bytes(blocks * BLOCK_BYTES);
+            reserve.want(of, u64::MAX, &space).map(|()| kept(&reserve))
+        };
+        // Only what is beyond a smaller one is given back.
+        assert_eq!((want(100), want(90), want(50)), (Ok(60), Ok(60), Ok(50)));
+        let lacking = Lacking { needed: 50 * BLOCK_BYTES, free: 10 * BLOCK_BYTES };
+        assert_eq!(want(100), Err(lacking));
+        assert_eq!(want(60), Ok(60));
+    }
+
+    #[test]
+    fn what_a_count_finds_of_what_is_given_back_meanwhile_stays_kept() {
+        let (reserve, space) = reserve(100);
+        // A look finds 10 of 20 blocks; somebody else writes the others, which are counted.
+        counted(&reserve, 30, &space);
+        assert_eq!(kept(&reserve), 70);
+        assert!(!reserve.begin_lowering());
+        counted(&reserve, 40, &space);
+        let before = reserve.mark(0);
+        assert_eq!((kept(&reserve), reserve.lower(0, 10, 20)), (70, 10));
+        reserve.note_counted(0, before, 40, &space);
+        assert_eq!(kept(&reserve), 80);
+        reserve.end_lowering(&space);
+        assert_eq!(kept(&reserve), 80);
+        counted(&reserve, 21, &space);
+        assert_eq!(kept(&reserve), 79);
+    }
+
+    #[test]
+    fn nobody_draws_by_what_was_seen_before_a_snapshot_nor_what_the_pool_has_not() {
+        let (reserve, space) = reserve(100);
+        let seen = reserve.epoch();
+        reserve.pause(0, &space).unwrap();
+        assert_eq!(reserve.draw(0, seen, u64::MAX), Drawn::Paused);
+        reserve.go_on(Some(u64::MAX), &space);
+        assert_eq!(reserve.draw(0, seen, u64::MAX), Drawn::Outdated);
+        let now = reserve.epoch();
+        assert_eq!(reserve.draw(6, now, 5), Drawn::Overdrawn);
+        assert_eq!((reserve.draw(5, now, 5), kept(&reserve)), (Drawn::Yes, 95));
+        assert_eq!(reserve.draw(96, now, u64::MAX), Drawn::Beyond);
     }
 }

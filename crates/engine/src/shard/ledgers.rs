@@ -211,14 +211,17 @@ impl Ledger {
     }
 
     /// Lets nobody in for as long as it is counted, once those that were are done; those that take long are not waited
-    /// for, and may count twice.
-    pub async fn close(self: &Rc<Self>) -> Closed {
+    /// for, and may count twice. What is kept for a volume needs none of that: where there is no quota, all go on.
+    pub async fn close(self: &Rc<Self>) -> Option<Closed> {
+        if self.reserve.borrow().is_some() && self.under.borrow().all().next().is_none() {
+            return None;
+        }
         self.is_closed.set(true);
         let closed = Closed(Rc::clone(self));
         let done = || self.in_flight.get() == 0 || self.base.is_over();
         let settled = self.base.events.until(Event::Counted, done);
         let _ = reactor::timeout(QUOTA_SETTLES, settled).await;
-        closed
+        Some(closed)
     }
 
     /// Waits until it is not being counted.

@@ -218,6 +218,9 @@ impl Raw {
         {
             return Err(Bad::Field("flags of an object"));
         }
+        if flags & RESERVATION == 0 && self.reservation.get() != 0 {
+            return Err(Bad::Field("reservation of an object"));
+        }
         let first_view =
             if flags & ROLLED_BACK == 0 { Some(number) } else { view(self.first_view) };
         let block = 1_u32.checked_shl(self.block_shift.into());

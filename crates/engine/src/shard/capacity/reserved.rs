@@ -99,32 +99,44 @@ impl Drop for Drawing {
     }
 }
 
-/// So many blocks of a volume's own are being given back. Dropped before that is [done](Self::done), nobody knows whether
-/// they were.
+/// A range of a volume is being given back. Dropped before that is [done](Self::done), nobody knows whether it was.
 pub struct Lowering {
     capacity: Rc<Capacity>,
-    blocks: u64,
     reserve: Arc<Reserve>,
+    /// Blocks of it.
+    range: u64,
+    /// Those that only the volume has, if that is known.
+    alone: Option<u64>,
     is_done: bool,
 }
 
 impl Lowering {
-    /// They are: what they leave is kept for the volume.
+    /// So many blocks of it are the volume's own, or nobody knows: nobody else has what they leave.
+    pub fn found(&mut self, alone: Option<u64>) {
+        let promised = self.capacity.promised.get() - self.alone.unwrap_or(0);
+        self.capacity.promised.set(promised + alone.unwrap_or(0));
+        self.alone = alone;
+    }
+
+    /// It is: what that leaves is kept for the volume.
     pub fn done(mut self) {
         self.is_done = true;
-        let shard = self.capacity.base.writer.shard();
-        self.capacity.let_go(self.reserve.lower(shard, self.blocks));
     }
 }
 
 impl Drop for Lowering {
     fn drop(&mut self) {
-        let promised = self.capacity.promised.get();
-        assert!(self.blocks <= promised, "what is given back was promised");
-        self.capacity.promised.set(promised - self.blocks);
-        if !self.is_done && self.blocks > 0 {
-            self.reserve.forget(&self.capacity.base.common.space);
+        let (capacity, alone) = (&self.capacity, self.alone.unwrap_or(0));
+        let (space, shard) = (&capacity.base.common.space, capacity.base.writer.shard());
+        if self.alone.is_none() || !self.is_done && alone > 0 {
+            self.reserve.forget(space);
+        } else {
+            capacity.let_go(self.reserve.lower(shard, alone, self.range));
         }
+        let promised = capacity.promised.get();
+        assert!(alone <= promised, "what is given back was promised");
+        capacity.promised.set(promised - alone);
+        self.reserve.end_lowering(space);
     }
 }
 
@@ -141,11 +153,13 @@ impl Capacity {
         Some(promise)
     }
 
-    /// So many blocks of a volume's own are to be given back: nobody has what they leave, as long as this lives.
+    /// So many blocks of a volume are to be given back, once they were looked up. Tells also whether they need not be: all
+    /// of the reservation is kept.
     #[must_use]
-    pub fn lowering(self: &Rc<Self>, blocks: u64, reserve: Arc<Reserve>) -> Lowering {
-        self.promised.set(self.promised.get() + blocks);
-        Lowering { capacity: Rc::clone(self), blocks, reserve, is_done: false }
+    pub fn lowering(self: &Rc<Self>, range: u64, reserve: Arc<Reserve>) -> (Lowering, bool) {
+        let is_kept = reserve.begin_lowering();
+        let capacity = Rc::clone(self);
+        (Lowering { capacity, reserve, range, alone: Some(0), is_done: false }, is_kept)
     }
 
     /// So many are no part of the shard's share any more.

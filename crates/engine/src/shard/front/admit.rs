@@ -8,24 +8,26 @@ use super::Front;
 use crate::address::{Key, Location, Version, View};
 use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
-use crate::limits::LOOKED_AT_ONCE;
+use crate::limits::{LOOKED_AT_ONCE, LOOKS_AT_SNAPSHOTS};
 use crate::log::Found;
 use crate::map::{Contents, Extent, Extents};
 use crate::quotas::{Quota, Stamp};
 use crate::shard::capacity::Promise;
 use crate::shard::ledgers::Charge;
+use crate::volume::state::State;
+use crate::volume::{CHUNK_BLOCKS, shard_of};
 
 /// Searches for space that a writer waits for at most because hosts give something back meanwhile: that may be nothing.
 const SEARCHES_FOR_HOLES: u32 = 4;
 
 /// Blocks that have contents.
 #[derive(Default)]
-struct Replaced {
+pub(super) struct Replaced {
     all: u64,
     /// Those whose contents nobody else has.
-    alone: u64,
+    pub alone: u64,
     /// There may be some, for all that is known.
-    is_unknown: bool,
+    pub is_unknown: bool,
 }
 
 /// Where each block of an extent lies, if it has contents.
@@ -168,7 +170,7 @@ impl Front {
                 ledger.opened().await;
                 self.base.writer.check()?;
             }
-            let new = blocks - self.replaced(key, blocks).await?.all;
+            let new = blocks - self.replaced(key, blocks, None).await?.all;
             let lacking = if new == 0 { None } else { ledger.lacks_room(new) };
             let Some(quota) = lacking else {
                 if new == 0 || !ledger.is_closed() {
@@ -267,18 +269,23 @@ impl Front {
 
     /// Whether each of these blocks has contents that nobody else has, and no snapshot sees.
     async fn replaces(&self, key: Key, blocks: u64) -> Result<bool> {
-        Ok(self.replaced(key, blocks).await?.alone == blocks)
+        Ok(self.replaced(key, blocks, None).await?.alone == blocks)
     }
 
     /// How many of these blocks have contents that nobody else has, and no snapshot sees; `None` where that cannot be
     /// found out, as nothing leaves the log.
     pub(super) async fn alone(&self, key: Key, blocks: u64) -> Result<Option<u64>> {
-        let replaced = self.replaced(key, blocks).await?;
+        let replaced = self.replaced(key, blocks, None).await?;
         Ok((!replaced.is_unknown).then_some(replaced.alone))
     }
 
-    /// How many of these blocks have contents that no snapshot sees.
-    async fn replaced(&self, key: Key, blocks: u64) -> Result<Replaced> {
+    /// How many of these blocks have contents that no snapshot sees; where the volume is told, of those the shard has.
+    pub(super) async fn replaced(
+        &self,
+        key: Key,
+        blocks: u64,
+        of: Option<&State>,
+    ) -> Result<Replaced> {
         let mut replaced = Replaced::default();
         let sees = self.base.common.snapshots.last_seen(key.view);
         if let Some(sees) = sees {
@@ -293,10 +300,22 @@ impl Front {
         }
         let mut extents = Extents::default();
         let mut at = 0;
+        let mut since_yield = 0;
         while at < blocks {
+            if since_yield >= LOOKED_AT_ONCE {
+                reactor::yield_now().await;
+                since_yield = 0;
+            }
             let from = Key::new(key.view, key.block + at);
-            let (found, run) = self.base.log.lookup(from, blocks - at);
-            let run = run.min(blocks - at).min(LOOKED_AT_ONCE);
+            let (is_here, most) = self.part_from(from.block, of);
+            let most = most.min(blocks - at).min(LOOKED_AT_ONCE);
+            if !is_here {
+                // The next chunk at most: a step that costs little.
+                (at, since_yield) = (at + most, since_yield + 1);
+                continue;
+            }
+            let (found, run) = self.base.log.lookup(from, most);
+            let run = run.min(most);
             match found {
                 Found::Data(_) => replaced.add(run, true),
                 Found::Refers { .. } => replaced.add(run, false),
@@ -304,16 +323,32 @@ impl Front {
                 Found::Nothing => {
                     let _reading = self.base.grace.enter();
                     let count = u32_of(usize64(run));
-                    self.base.map.lookup(from.view, from.block, count, &mut extents).await?;
                     match sees {
-                        None => extents.iter().for_each(|extent| replaced.add_extent(&extent)),
+                        None => {
+                            let (map, Key { view, block }) = (&self.base.map, from);
+                            map.lookup(view, block, count, &mut extents).await?;
+                            extents.iter().for_each(|extent| replaced.add_extent(&extent));
+                        }
                         Some(sees) => self.add_unseen(from, count, sees, &mut replaced).await?,
                     }
                 }
             }
-            at += run;
+            (at, since_yield) = (at + run, since_yield + run);
         }
         Ok(replaced)
+    }
+
+    /// Whether the shard has a block of a volume, and how many from it on are of the same.
+    fn part_from(&self, block: u64, of: Option<&State>) -> (bool, u64) {
+        let shards = usize::from(self.base.common.shards);
+        match of {
+            Some(state) if shards > 1 => {
+                let is_here = shard_of(state.placement(), block, shards)
+                    == usize::from(self.base.writer.shard());
+                (is_here, CHUNK_BLOCKS - block % CHUNK_BLOCKS)
+            }
+            _ => (true, u64::MAX),
+        }
     }
 
     /// Adds those of some blocks, which the log says nothing of, that have other contents than the last snapshot sees.
@@ -324,17 +359,32 @@ impl Front {
         sees: Version,
         replaced: &mut Replaced,
     ) -> Result<()> {
-        let (map, Key { view, block }) = (&self.base.map, from);
+        let (map, view) = (&self.base.map, from.view);
         let (mut newest, mut seen) = (Extents::default(), Extents::default());
-        map.lookup_as_of(view, sees, block, count, &mut seen).await?;
-        // Both as of one instant: what is moved in between would be another place.
-        let known = map.lookup_known(view, block, count, &mut newest);
-        let known = known.min(map.lookup_known_as_of(view, sees, block, count, &mut seen));
-        let seen: Vec<_> = seen.iter().flat_map(places).take(usize32(known)).collect();
-        let newest = newest.iter().flat_map(places);
-        for (newest, seen) in newest.zip(seen) {
-            if let Some(location) = newest.filter(|_| newest != seen) {
-                replaced.add(1, location.name().is_none());
+        // Of fewer at once where the cache does not keep the pages of all.
+        let (mut at, mut piece, mut failed) = (0, count, 0);
+        while at < count {
+            let (block, left) = (from.block + u64::from(at), piece.min(count - at));
+            map.lookup(view, block, left, &mut newest).await?;
+            map.lookup_as_of(view, sees, block, left, &mut seen).await?;
+            // Both as of one instant: what is moved in between would be another place.
+            let known = map.lookup_known(view, block, left, &mut newest);
+            let known = known.min(map.lookup_known_as_of(view, sees, block, left, &mut seen));
+            let seen: Vec<_> = seen.iter().flat_map(places).take(usize32(known)).collect();
+            let newest = newest.iter().flat_map(places);
+            for (newest, seen) in newest.zip(seen) {
+                if let Some(location) = newest.filter(|_| newest != seen) {
+                    replaced.add(1, location.name().is_none());
+                }
+            }
+            at += known;
+            if known == 0 {
+                if failed == LOOKS_AT_SNAPSHOTS {
+                    replaced.is_unknown = true;
+                    break;
+                }
+                (piece, failed) = ((piece / 2).max(1), failed + 1);
+                reactor::yield_now().await;
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "operations carry pointers, and ioctl has no safe wrapper")]
 
 mod closing;
+mod marks;
 
 use crate::budget::{Account, Grant, Ledger};
 use crate::buffer::Buffer;
@@ -15,17 +16,15 @@ use closing::Closing;
 use io_uring::{opcode, squeue, types};
 use std::cell::RefCell;
 use std::ffi::CString;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stdx::num::{u32_of, usize32};
 
@@ -272,47 +271,6 @@ fn lock(file: &std::fs::File) -> io::Result<()> {
     file.try_lock().map_err(not_locked)
 }
 
-/// Where no file has a byte: each process has one of these, by which its marks are told from those of others.
-const MARKS: Range<i64> = i64::MAX - (1 << 40)..i64::MAX - 1;
-
-/// This process's mark: drawn, as numbers of processes come again, within a container always the same ones.
-fn own_mark() -> i64 {
-    static OWN: OnceLock<i64> = OnceLock::new();
-    *OWN.get_or_init(|| {
-        let drawn = RandomState::new().build_hasher().finish() >> 24;
-        MARKS.start + i64::try_from(drawn).unwrap_or_default().min(MARKS.end - MARKS.start - 1)
-    })
-}
-
-/// A lock of an open file, not of its process: it goes when the last operation is over that the kernel has of it, which may
-/// be some time after the process.
-fn mark_of(kind: libc::c_int, place: &Range<i64>) -> libc::flock {
-    // SAFETY: all zeroes is a valid lock.
-    let mut mark: libc::flock = unsafe { MaybeUninit::zeroed().assume_init() };
-    // Constants of a few bits.
-    mark.l_type = libc::c_short::try_from(kind).unwrap_or_default();
-    mark.l_whence = libc::c_short::try_from(libc::SEEK_SET).unwrap_or_default();
-    (mark.l_start, mark.l_len) = (place.start, place.end - place.start);
-    mark
-}
-
-/// Marks a descriptor that something may be written through. Where the file system knows of no such marks nobody is told.
-fn mark(fd: RawFd, own: i64) {
-    let mark = mark_of(libc::F_RDLCK, &(own..own + 1));
-    // SAFETY: the kernel reads one lock, and `mark` is one.
-    let _ = unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const mark) };
-}
-
-/// Whether another process has marked a descriptor of the same file.
-fn is_others_marked(fd: RawFd, own: i64) -> bool {
-    [MARKS.start..own, own + 1..MARKS.end].iter().filter(|place| !place.is_empty()).any(|place| {
-        let mut mark = mark_of(libc::F_WRLCK, place);
-        // SAFETY: the kernel reads and writes one lock, and `mark` is one.
-        let asked = unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut mark) };
-        asked == 0 && libc::c_int::from(mark.l_type) != libc::F_UNLCK
-    })
-}
-
 fn not_locked(error: std::fs::TryLockError) -> io::Error {
     match error {
         std::fs::TryLockError::WouldBlock => {
@@ -353,7 +311,7 @@ impl File {
             lock(&file)?;
         }
         if options.write {
-            mark(file.as_raw_fd(), own_mark());
+            marks::set(file.as_raw_fd(), marks::own());
         }
         let meta = file.metadata()?;
         let fd = OwnedFd::from(file);
@@ -383,7 +341,7 @@ impl File {
 
     /// A character device that is open: for [commands](crate::passthrough), and for nothing else here.
     pub(crate) fn of_character(fd: OwnedFd, path: &Path, deadline: Deadline) -> Self {
-        mark(fd.as_raw_fd(), own_mark());
+        marks::set(fd.as_raw_fd(), marks::own());
         let inner = Inner {
             fd,
             path: path.to_path_buf(),
@@ -412,7 +370,7 @@ impl File {
     /// nor the kernel, which may have writes of one that was killed. Whatever that held was let go of by then.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        !is_others_marked(self.fd(), own_mark())
+        !marks::has_others(self.fd(), marks::own())
     }
 
     #[must_use]

@@ -19,6 +19,7 @@ mod ffi;
 mod library;
 mod listener;
 mod memory;
+mod region;
 mod socket;
 
 pub use channel::{Cause, EventChannel};

@@ -389,10 +389,10 @@ fn what_another_process_may_still_write_is_seen_until_the_last_descriptor_is_clo
     let (file, second) = (open(), open());
     assert!(file.is_alone() && second.is_alone(), "both are of this process");
     drop(second);
-    for another in [MARKS.start, own_mark() - 1, own_mark() + 1, MARKS.end - 1] {
+    for another in [marks::MARKS.start, marks::own() - 1, marks::own() + 1, marks::MARKS.end - 1] {
         let other = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         assert!(file.is_alone(), "nobody marked it");
-        mark(other.as_raw_fd(), another);
+        marks::set(other.as_raw_fd(), another);
         assert!(!file.is_alone());
         // As an operation that is under way has it.
         let kept = other.try_clone().unwrap();
@@ -402,5 +402,5 @@ fn what_another_process_may_still_write_is_seen_until_the_last_descriptor_is_clo
         assert!(file.is_alone());
     }
     // The other one sees this one's.
-    assert!(is_others_marked(open().fd(), MARKS.start));
+    assert!(marks::has_others(open().fd(), marks::MARKS.start));
 }

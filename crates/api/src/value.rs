@@ -7,6 +7,7 @@ mod member;
 mod name;
 mod nqn;
 mod period;
+mod remote;
 mod size;
 mod template;
 
@@ -17,6 +18,7 @@ pub use member::{DrivePath, LogPlace, PoolDrive};
 pub use name::{GroupPath, GroupSnapshotPath, Name, SnapshotPath, VolumePath};
 pub use nqn::Nqn;
 pub use period::Period;
+pub use remote::RemoteNamespace;
 pub use size::Size;
 pub use template::NameTemplate;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod again;
 mod faulty;
+mod remote;
 mod simulated;
 mod storage;
 
@@ -10,6 +11,7 @@ pub use crate::limits::{
 };
 pub use faulty::FaultPlan;
 pub use reactor::file::Deadline;
+pub use remote::{Answer, Remote};
 pub use simulated::{
     Refusal, SECTOR, Simulated, SimulatedContents, SimulatedCounters, SimulatedFaults,
     SimulatedOptions,
@@ -29,7 +31,7 @@ use stdx::num::u64_of;
 use storage::Storage;
 
 /// Something that keeps bytes, used through any reactor. Offsets and lengths are in bytes and need
-/// no alignment.
+/// no alignment, but of a [`Remote`].
 #[derive(Debug)]
 pub enum Drive {
     /// A regular file.
@@ -42,6 +44,8 @@ pub enum Drive {
     Faulty(Box<Faulty>),
     /// Memory that behaves as a drive at its worst. Its contents outlive the reactor.
     Simulated(Arc<Simulated>),
+    /// A drive of another machine.
+    Remote(Arc<dyn Remote>),
 }
 
 impl Drive {
@@ -68,7 +72,7 @@ impl Drive {
         Self::Faulty(Box::new(Faulty::new(self, plan)))
     }
 
-    /// Capacity in bytes.
+    /// Capacity in bytes; 0 while a drive of another machine has not answered yet.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         match self {
@@ -76,6 +80,7 @@ impl Drive {
             Self::Memory(region) => region.len(),
             Self::Faulty(f) => f.inner().capacity(),
             Self::Simulated(s) => s.capacity(),
+            Self::Remote(r) => r.capacity(),
         }
     }
 
@@ -85,7 +90,8 @@ impl Drive {
         match self {
             Self::File(s) | Self::Block(s) => s.is_alone(),
             Self::Faulty(f) => f.inner().is_alone(),
-            Self::Memory(_) | Self::Simulated(_) => true,
+            // Of a drive of another machine, whoever reaches it keeps others away.
+            Self::Memory(_) | Self::Simulated(_) | Self::Remote(_) => true,
         }
     }
 
@@ -96,7 +102,7 @@ impl Drive {
         match self {
             Self::File(s) | Self::Block(s) => s.capacity_now(),
             Self::Faulty(f) => f.inner().capacity_now(),
-            Self::Memory(_) | Self::Simulated(_) => Some(self.capacity()),
+            Self::Memory(_) | Self::Simulated(_) | Self::Remote(_) => Some(self.capacity()),
         }
     }
 
@@ -109,6 +115,7 @@ impl Drive {
             Self::Memory(region) => region.block_size(),
             Self::Faulty(f) => f.inner().logical_block(),
             Self::Simulated(_) => stdx::num::low32(SECTOR),
+            Self::Remote(r) => r.logical_block(),
         }
     }
 
@@ -121,6 +128,7 @@ impl Drive {
             Self::Memory(_) => false,
             Self::Faulty(f) => f.inner().has_volatile_cache(),
             Self::Simulated(s) => s.has_volatile_cache(),
+            Self::Remote(r) => r.has_volatile_cache(),
         }
     }
 
@@ -129,7 +137,7 @@ impl Drive {
     pub fn is_direct(&self) -> bool {
         match self {
             Self::File(s) | Self::Block(s) => s.is_direct(),
-            Self::Memory(_) | Self::Simulated(_) => true,
+            Self::Memory(_) | Self::Simulated(_) | Self::Remote(_) => true,
             Self::Faulty(f) => f.inner().is_direct(),
         }
     }
@@ -141,6 +149,7 @@ impl Drive {
             Self::File(_) | Self::Memory(_) | Self::Simulated(_) => true,
             Self::Block(s) => s.unmaps_with_zeroes(),
             Self::Faulty(f) => f.inner().zeroes_when_deallocated(),
+            Self::Remote(_) => false,
         }
     }
 
@@ -152,6 +161,7 @@ impl Drive {
             Self::Memory(_) => None,
             Self::Faulty(f) => f.inner().failure(),
             Self::Simulated(s) => s.failure(),
+            Self::Remote(r) => r.failure(),
         }
     }
 
@@ -163,12 +173,28 @@ impl Drive {
             // What is given up there has happened or not by then.
             Self::Memory(_) | Self::Simulated(_) => false,
             Self::Faulty(f) => f.inner().has_late_changes(),
+            Self::Remote(r) => r.has_late_changes(),
+        }
+    }
+
+    /// Whether it is a drive of another machine.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        match self {
+            Self::Remote(_) => true,
+            Self::Faulty(f) => f.inner().is_remote(),
+            Self::File(_) | Self::Block(_) | Self::Memory(_) | Self::Simulated(_) => false,
         }
     }
 
     fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), Error> {
+        let capacity = match self.capacity() {
+            // Whoever reaches it looks once it is known.
+            0 if self.is_remote() => u64::MAX,
+            capacity => capacity,
+        };
         match offset.checked_add(len) {
-            Some(end) if end <= self.capacity() => Ok(()),
+            Some(end) if end <= capacity => Ok(()),
             _ => Err(Error::new(Kind::OutOfRange, operation, offset, len)),
         }
     }
@@ -212,7 +238,7 @@ impl Drive {
     pub async fn buffer(&self, offset: u64, len: usize, pool: &Pool) -> Buffer {
         match self {
             Self::File(s) | Self::Block(s) => s.buffer(offset, len, pool).await,
-            Self::Memory(_) | Self::Simulated(_) => pool.alloc(len).await,
+            Self::Memory(_) | Self::Simulated(_) | Self::Remote(_) => pool.alloc(len).await,
             Self::Faulty(f) => Box::pin(f.inner().buffer(offset, len, pool)).await,
         }
     }
@@ -249,6 +275,7 @@ impl Drive {
                 Ok(Box::pin(f.inner().fill(offset, len, buffer)).await?)
             }
             Self::Simulated(s) => s.read(offset, len, buffer).await,
+            Self::Remote(r) => r.read(offset, len, buffer).await,
         }
     }
 
@@ -342,6 +369,7 @@ impl Drive {
                 Box::pin(f.inner().write_or_return(offset, data, fua)).await
             }
             Self::Simulated(s) => s.write(offset, data, fua).await,
+            Self::Remote(r) => r.write(offset, data, fua).await,
         }
     }
 
@@ -363,6 +391,7 @@ impl Drive {
                 Box::pin(f.inner().flush()).await
             }
             Self::Simulated(s) => s.flush().await,
+            Self::Remote(r) => r.flush().await,
         }
     }
 
@@ -386,6 +415,7 @@ impl Drive {
                 Box::pin(f.inner().deallocate(offset, len)).await
             }
             Self::Simulated(s) => s.zero(Operation::Deallocate, offset, len).await,
+            Self::Remote(r) => r.deallocate(offset, len).await,
         }
     }
 
@@ -409,6 +439,7 @@ impl Drive {
                 Box::pin(f.inner().write_zeroes(offset, len, deallocate)).await
             }
             Self::Simulated(s) => s.zero(Operation::WriteZeroes, offset, len).await,
+            Self::Remote(r) => r.write_zeroes(offset, len, deallocate).await,
         }
     }
 
@@ -425,7 +456,7 @@ impl Drive {
     async fn preallocate_once(&self, offset: u64, len: u64) -> Result<(), Error> {
         match self {
             Self::File(s) | Self::Block(s) => s.preallocate(offset, len).await,
-            Self::Memory(_) => Ok(()),
+            Self::Memory(_) | Self::Remote(_) => Ok(()),
             Self::Faulty(f) => Box::pin(f.inner().preallocate(offset, len)).await,
             Self::Simulated(s) => s.preallocate(offset, len),
         }
@@ -436,7 +467,7 @@ impl Drive {
     #[must_use]
     pub fn has_space_to_free(&self) -> bool {
         match self {
-            Self::File(_) | Self::Block(_) | Self::Simulated(_) => true,
+            Self::File(_) | Self::Block(_) | Self::Simulated(_) | Self::Remote(_) => true,
             Self::Memory(_) => false,
             Self::Faulty(f) => f.inner().has_space_to_free(),
         }
@@ -453,6 +484,7 @@ impl Drive {
             Self::Memory(region) => region.resize(len),
             Self::Faulty(f) => f.inner().resize(len),
             Self::Simulated(s) => s.resize(len),
+            Self::Remote(_) => Err(Error::new(Kind::Unsupported, Operation::Resize, 0, len)),
         }
     }
 }

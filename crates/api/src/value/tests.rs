@@ -74,6 +74,53 @@ fn addresses_take_the_nvme_port_when_none_is_given() {
 }
 
 #[test]
+fn namespaces_of_other_targets_print_the_way_they_are_read() {
+    let nqn = "nqn.2026-11.io.flashloom:logs";
+    for (text, shown) in [
+        (format!("tcp://10.0.0.2/{nqn}/1"), format!("tcp://10.0.0.2:4420/{nqn}/1")),
+        (format!("tcp://10.0.0.2:4421/{nqn}/7"), format!("tcp://10.0.0.2:4421/{nqn}/7")),
+        (format!("rdma://[fd00::2]/{nqn}/1"), format!("rdma://[fd00::2]:4420/{nqn}/1")),
+        (format!("rdma://[fd00::2]:9/{nqn}/1"), format!("rdma://[fd00::2]:9/{nqn}/1")),
+        // An NQN may have slashes of its own.
+        (format!("tcp://10.0.0.2:1/{nqn}/2/3"), format!("tcp://10.0.0.2:1/{nqn}/2/3")),
+    ] {
+        let read: RemoteNamespace = text.parse().unwrap();
+        assert_eq!((read.to_string(), RemoteNamespace::is_meant(&text)), (shown.clone(), true));
+        assert_eq!(shown.parse(), Ok(read));
+    }
+    let read: RemoteNamespace = format!("rdma://[fd00::2]:9/{nqn}/2/3").parse().unwrap();
+    assert_eq!((read.rdma, read.traddr.to_string().as_str()), (true, "fd00::2"));
+    assert_eq!((read.trsvcid, read.subnqn.as_str(), read.nsid), (9, &*format!("{nqn}/2"), 3));
+    assert!(!RemoteNamespace::is_meant("/dev/nvme0n1"));
+}
+
+#[test]
+fn what_is_no_namespace_of_another_target_is_told() {
+    let nqn = "nqn.2026-11.io.flashloom:logs";
+    for (bad, why) in [
+        (String::new(), "not a namespace of another target"),
+        (format!("10.0.0.2/{nqn}/1"), "not a namespace of another target"),
+        ("tcp://10.0.0.2".to_owned(), "names no subsystem"),
+        (format!("tcp://10.0.0.2/{nqn}"), "names no namespace"),
+        (format!("tcp:///{nqn}/1"), "not the address of a target"),
+        (format!("tcp://storage.example/{nqn}/1"), "not the address of a target"),
+        (format!("tcp://fd00::2/{nqn}/1"), "not the address of a target"),
+        (format!("tcp://10.0.0.2:70000/{nqn}/1"), "not the address of a target"),
+        (format!("tcp://10.0.0.2:0/{nqn}/1"), "nobody can be reached"),
+        (format!("tcp://0.0.0.0/{nqn}/1"), "nobody can be reached"),
+        ("tcp://10.0.0.2/iqn.x/1".to_owned(), "not an NQN"),
+        ("tcp://10.0.0.2/nqn.2014-08.org.nvmexpress.discovery/1".to_owned(), "discovery"),
+        (format!("tcp://10.0.0.2/{nqn}/"), "not a namespace identifier"),
+        (format!("tcp://10.0.0.2/{nqn}/0"), "not a namespace identifier"),
+        (format!("tcp://10.0.0.2/{nqn}/+1"), "not a namespace identifier"),
+        (format!("tcp://10.0.0.2/{nqn}/4294967295"), "not a namespace identifier"),
+    ] {
+        let refused = bad.parse::<RemoteNamespace>().unwrap_err();
+        assert!(refused.wrong.contains(why), "{bad}: {refused}");
+    }
+}
+
+#[test]
 fn back_ends_print_the_way_they_are_read() {
     for text in ["memory:1GiB", "memory:1049088", "drive:/dev/nvme0n1", "drive:/a b,size=64MiB"] {
         assert_eq!(text.parse::<Backend>().unwrap().to_string(), text);

@@ -23,6 +23,7 @@ mod losses;
 pub mod node;
 pub mod physical;
 pub mod pools;
+pub mod remote;
 pub mod reservations;
 pub mod schedules;
 pub mod seen;

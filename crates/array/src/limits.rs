@@ -6,6 +6,25 @@ use std::time::Duration;
 /// looks: disks take milliseconds, and what is queued before a slow one seconds.
 pub const WRITES_PATIENCE: Duration = Duration::from_secs(15);
 pub const WRITES_LOOK: Duration = Duration::from_millis(5);
+/// How long an operation of a drive of another machine may take, connecting included: hosts wait for it beside other
+/// copies, and a network that is well takes milliseconds.
+pub const REMOTE_OPERATION: Duration = Duration::from_secs(3);
+/// How long each step of connecting to it may take, so that the operation that waits for it hears which one did not end.
+pub const REMOTE_STEP: Duration = Duration::from_secs(2);
+/// Keep Alive Timeout of its associations: one that nobody uses is found out about as soon as one that is used.
+pub const REMOTE_KEEP_ALIVE: Duration = Duration::from_secs(3);
+/// From one attempt to connect to it to the next.
+pub const REMOTE_ATTEMPTS: Duration = Duration::from_secs(1);
+/// How long leaving it in order may take: whoever comes next copes with one that was not left.
+pub const REMOTE_LEAVE: Duration = Duration::from_secs(1);
+/// Commands in flight to it on each reactor: those of a log, which are few and long.
+pub const REMOTE_QUEUE: u16 = 64;
+/// Bytes that one command zeroes or frees there: a disk zeroes so many well within the time of an operation.
+pub const REMOTE_ZEROES: u64 = 16 << 20;
+/// Bytes that one command reads or writes there, where the target takes so many: all of an operation. Tests have less.
+pub const REMOTE_TRANSFER: u32 = if cfg!(test) { 128 << 10 } else { 1 << 20 };
+const _: () = assert!(REMOTE_STEP.as_millis() < REMOTE_OPERATION.as_millis());
+const _: () = assert!(REMOTE_ZEROES <= initiator::limits::ZEROES_BYTES as u64);
 /// Events kept in memory for `GET /v1/events`: a day of a quiet node; the log has the rest.
 pub const EVENTS: usize = 1024;
 /// Bytes of events in one file of the state directory, of which there are two: some 20,000 events.

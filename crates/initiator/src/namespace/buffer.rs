@@ -35,6 +35,15 @@ impl Buffer {
         Self(Some(Memory::Buffer(pool.alloc(bytes).await)))
     }
 
+    /// What it was made of, if that was a buffer of a reactor's pool, and a command has not taken it for good.
+    #[must_use]
+    pub fn into_pooled(self) -> Option<buffer::Buffer> {
+        match self.0 {
+            Some(Memory::Buffer(pooled)) => Some(pooled),
+            _ => None,
+        }
+    }
+
     /// Sends the first `length` bytes.
     pub(crate) fn send(&mut self, length: u32) -> Data {
         self.0.take().map_or(Data::None, |memory| Data::Send { memory, length })
@@ -48,6 +57,13 @@ impl Buffer {
     /// Takes the bytes back.
     pub(crate) fn give(&mut self, data: Data) {
         self.0 = data.into_memory().or(self.0.take());
+    }
+}
+
+/// One that holds a buffer of the reactor's pool need not wait for a second one.
+impl From<buffer::Buffer> for Buffer {
+    fn from(pooled: buffer::Buffer) -> Self {
+        Self(Some(Memory::Buffer(pooled)))
     }
 }
 

@@ -1,0 +1,152 @@
+//! A drive of another machine: a namespace of another target, reached through the initiator in this program.
+//!
+//! It is connected when it is first used, and again by the next operation after it was away. `incarnation` has its
+//! life, `claim` what keeps late writes of one incarnation from the next one, `association` its connections on each
+//! reactor, `operation` the commands.
+
+mod association;
+mod claim;
+mod error;
+mod fit;
+mod incarnation;
+mod key;
+mod operation;
+
+use std::sync::Arc;
+
+use api::value::RemoteNamespace;
+use media::drive::{Answer, Remote};
+use media::{Drive, Error, Kind, Operation, Refused};
+use reactor::buffer::Buffer;
+use stdx::num::u64_of;
+use uuid::Uuid;
+
+use incarnation::Core;
+use operation::Doing;
+
+/// Whether a drive of another machine can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteState {
+    /// It is connected, and this node's alone.
+    Connected {
+        /// Since when, in milliseconds since 1970.
+        since_ms: u64,
+    },
+    /// It is not.
+    Away {
+        /// Since when, in milliseconds since 1970.
+        since_ms: u64,
+        /// The last failure, in words.
+        why: String,
+    },
+}
+
+/// What the node knows of a drive of another machine, besides using it.
+#[derive(Clone, Debug)]
+pub struct RemoteDrive {
+    core: Arc<Core>,
+}
+
+impl RemoteDrive {
+    /// The namespace at `place` as a drive of this node. Nobody is asked before its first operation. When nobody has
+    /// the drive any more, it is left to others.
+    #[must_use]
+    pub fn open(place: RemoteNamespace, node: Uuid) -> (Self, Arc<Drive>) {
+        let core = Arc::new(Core::new(place, node));
+        let used = Used { core: Arc::clone(&core) };
+        (Self { core }, Arc::new(Drive::Remote(Arc::new(used))))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn place(&self) -> &RemoteNamespace {
+        &self.core.place
+    }
+
+    /// Whether it can be used.
+    #[must_use]
+    pub fn state(&self) -> RemoteState {
+        match self.core.state() {
+            Ok(since_ms) => RemoteState::Connected { since_ms },
+            Err((since_ms, why)) => RemoteState::Away { since_ms, why: why.words.to_string() },
+        }
+    }
+
+    /// Waits until nobody has the drive any more, and it has been left, as far as its target answers.
+    pub async fn closed(&self) {
+        self.core.closed().await;
+    }
+}
+
+/// The drive, for those who use it.
+#[derive(Debug)]
+struct Used {
+    core: Arc<Core>,
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        self.core.close();
+    }
+}
+
+impl Used {
+    fn doing(&self, operation: Operation, offset: u64, len: u64) -> Doing<'_> {
+        Doing::new(&self.core, operation, offset, len)
+    }
+}
+
+impl Remote for Used {
+    fn capacity(&self) -> u64 {
+        self.core.capacity()
+    }
+
+    fn logical_block(&self) -> u32 {
+        self.core.block()
+    }
+
+    fn has_volatile_cache(&self) -> bool {
+        self.core.has_volatile_cache()
+    }
+
+    /// It comes back.
+    fn failure(&self) -> Option<Kind> {
+        None
+    }
+
+    /// They would be of an incarnation that is over.
+    fn has_late_changes(&self) -> bool {
+        false
+    }
+
+    fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>> {
+        Box::pin(async move { self.doing(Operation::Read, offset, u64_of(len)).read(buffer).await })
+    }
+
+    fn write(&self, offset: u64, data: Buffer, fua: bool) -> Answer<'_, Result<(), Refused>> {
+        let len = u64_of(data.len());
+        Box::pin(async move { self.doing(Operation::Write, offset, len).write(data, fua).await })
+    }
+
+    fn flush(&self) -> Answer<'_, Result<(), Error>> {
+        Box::pin(async move { self.doing(Operation::Flush, 0, 0).flush().await })
+    }
+
+    fn deallocate(&self, offset: u64, len: u64) -> Answer<'_, Result<(), Error>> {
+        Box::pin(async move { self.doing(Operation::Deallocate, offset, len).deallocate().await })
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        deallocate: bool,
+    ) -> Answer<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.doing(Operation::WriteZeroes, offset, len).write_zeroes(deallocate).await
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

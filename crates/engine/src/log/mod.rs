@@ -99,6 +99,8 @@ struct Shared {
     refusing_writes: Cell<bool>,
     /// Records up to this one may have damaged blocks.
     lost_through: Cell<u64>,
+    /// What came last as of the last look.
+    seen_head: Cell<u64>,
     /// Nothing is reserved for now.
     paused: Cell<bool>,
     /// It is again.
@@ -226,6 +228,7 @@ impl Log {
             refusing: Cell::new(false),
             refusing_writes: Cell::new(false),
             lost_through: Cell::new(0),
+            seen_head: Cell::new(0),
             paused: Cell::new(false),
             resumed: Notify::new(),
         });
@@ -285,6 +288,25 @@ impl Log {
         };
         let is_owed = settled < head || self.is_troubled();
         if is_owed { self.shared.make_durable(head - 1).await } else { Ok(()) }
+    }
+
+    /// As [`settle`](Self::settle), and whatever is damaged of it from then on is known as lost, also of the last record.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub async fn settle_surely(&self) -> Result<()> {
+        self.settle().await?;
+        self.shared.note_durable().await
+    }
+
+    /// As [`settle_surely`](Self::settle_surely), once nothing was appended from one look to the next.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn look_whether_idle(&self) -> Result<()> {
+        let head = self.shared.ring.borrow().head.sequence;
+        let is_idle = self.shared.seen_head.replace(head) == head;
+        if is_idle && !self.has_ended() { self.settle_surely().await } else { Ok(()) }
     }
 
     /// Has the processor fetch what looking up a block will touch.

@@ -32,6 +32,24 @@ impl Shared {
         Ok(())
     }
 
+    /// Notes that all records there are by now are durable: one that is damaged from then on is known as lost. The last one
+    /// would be taken for one that was never complete, for nothing behind it says that it was.
+    pub(super) async fn note_durable(&self) -> Result<()> {
+        self.trimming.acquire(1).await;
+        let _turn = Turn(&self.trimming);
+        let control = {
+            let ring = self.ring.borrow();
+            let settled = ring.settled.sequence - 1;
+            if ring.control.settled >= settled {
+                return Ok(());
+            }
+            ring.control.after_settling(settled)
+        };
+        self.store.write_control(&control).await?;
+        self.ring.borrow_mut().control = control;
+        Ok(())
+    }
+
     /// Drops the index entries of records up to `through`, a few at a time: in the order of the records, data and
     /// stretches alike. Without the newer of two that have a block, lookups would find the older one.
     async fn forget(&self, through: u64) -> Result<()> {

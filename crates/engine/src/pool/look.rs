@@ -13,6 +13,8 @@ use crate::error::{Error, Kind, Result};
 use crate::format::area as at;
 use crate::format::label::Label;
 use crate::limits::{LABEL_ANEW_PAUSE, LATE_LOOKS, LOG_TRY_PAUSE, MUTE_LOOKS};
+use crate::shard::Shard;
+use std::rc::Rc;
 use stdx::num::u64_of;
 
 /// What is known of a pool's drives from looks at them.
@@ -74,7 +76,9 @@ impl Pool {
         if self.0.closed.get() || self.0.looking.replace(true) {
             return Ok(());
         }
-        let done = self.look_at_all().await;
+        let idle = |shard: Rc<Shard>| async move { shard.base.log.look_whether_idle().await };
+        let idle = self.each(idle).await;
+        let done = self.look_at_all().await.and(idle.map(drop));
         self.0.looking.set(false);
         done
     }

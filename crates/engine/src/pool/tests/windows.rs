@@ -572,3 +572,58 @@ fn a_record_that_its_host_changes_once_it_is_in_the_log_is_taken() {
         pool.close().await.unwrap();
     });
 }
+
+/// Damages a block wherever memories of the log have it.
+fn rot(memories: &[Arc<SimulatedPmem>], contents: &[u8]) {
+    let mut found = 0;
+    for memory in memories {
+        let bytes = memory.contents();
+        let lines = bytes.chunks_exact(64).enumerate();
+        for (line, _) in lines.filter(|(_, line)| *line == &contents[..64]) {
+            memory.rot(u64_of(line * 64) + 8);
+            found += 1;
+        }
+    }
+    assert!(found > 0, "it is in the log");
+}
+
+/// The last record of a log was damaged after its window had ended: nothing behind it said that it was complete, so the next
+/// opening took it for one that power had cut short, and the block was what it had been before.
+#[test]
+fn the_last_record_of_a_window_that_ended_is_known_as_lost_when_it_is_damaged() {
+    last_record_is_damaged(true);
+}
+
+/// The same of a command, which a pool that has nothing to do sees when it looks after its drives.
+#[test]
+fn the_last_record_of_an_idle_pool_is_known_as_lost_when_it_is_damaged() {
+    last_record_is_damaged(false);
+}
+
+fn last_record_is_damaged(by_window: bool) {
+    let (drives, (memories, log)) = (drives(6, 128 * MIB), memory(1));
+    reactor::simulate(1, {
+        let (drives, log) = (drives.clone(), log.clone());
+        async move {
+            let (pool, v) = created(&drives, &log, 1).await;
+            v.write(0, &block(0, 1)).await.unwrap();
+            if by_window {
+                let host = grant(&pool, 12).await;
+                assert_eq!(host.write(0, &block(0, 2)), Wrote::Complete);
+                pool.end_window([1; 16], None).await.unwrap();
+            } else {
+                v.write(0, &block(0, 2)).await.unwrap();
+                pool.look_at_drives().await.unwrap();
+                pool.look_at_drives().await.unwrap();
+            }
+        }
+    });
+    rot(&memories, &block(0, 2));
+    reactor::simulate(2, async move {
+        let pool = reopened(&drives, &log).await;
+        let mut bytes = vec![0; BLOCK];
+        let error = pool.volume("db").unwrap().read(0, &mut bytes).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Corrupt, "{error}");
+        pool.close().await.unwrap();
+    });
+}

@@ -403,6 +403,8 @@ impl Front {
             }
             ring.taken().await?;
             ring.look_for_damage().await;
+            // The ring, which has it as well, goes.
+            self.base.log.settle_surely().await?;
             // A record that its host stored late is in the log, and told of, or not begun.
             while !ring.has_ended() && (ring.is_taking.get() || ring.stored.get().is_some()) {
                 ring.taken().await?;

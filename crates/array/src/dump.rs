@@ -99,7 +99,8 @@ impl Held {
         let (mut pmem, mut bbu) = (Vec::new(), Vec::new());
         for place in places {
             let (path, devices) = match place {
-                LogPlace::Drives => continue,
+                // Of what another target has, the memory beside it has as much.
+                LogPlace::Drives | LogPlace::Remote(_) => continue,
                 LogPlace::Pmem(path) => (path, &mut pmem),
                 LogPlace::Bbu(path) => (path, &mut bbu),
             };

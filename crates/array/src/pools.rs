@@ -199,6 +199,8 @@ impl Known {
 #[derive(Clone, Debug)]
 pub struct Pools {
     reactors: Arc<Reactors>,
+    /// This node.
+    node: Uuid,
     /// What grants direct write windows of their volumes, if anything does.
     windows: Option<Arc<Windows>>,
     discard: bool,
@@ -221,9 +223,10 @@ pub struct Pools {
 
 impl Pools {
     /// No pools yet, to be opened on `reactors`.
-    pub fn new(reactors: Arc<Reactors>, settings: &Settings) -> Self {
+    pub fn new(reactors: Arc<Reactors>, settings: &Settings, node: Uuid) -> Self {
         Self {
             reactors,
+            node,
             windows: None,
             discard: !settings.keeps_free_space,
             scrub_every: settings.scrub_every,
@@ -279,6 +282,7 @@ impl Pools {
         Opener {
             reactors: self.reactors(),
             shared: self.reactors.len() > 1,
+            node: self.node,
             discard: self.discard,
             folders: self.folders.clone(),
         }

@@ -91,7 +91,7 @@ impl Serving {
         target.set_strict_host_names(settings.strict_host_names);
         target.set_host_controllers(settings.bounds.host_controllers);
         ::media::drive::set_deadline(settings.deadline);
-        let mut pools = Pools::new(Arc::clone(&reactors), settings);
+        let mut pools = Pools::new(Arc::clone(&reactors), settings, node);
         let door = Door::open(settings, state_dir, &reactors, pool_here);
         if let Some(door) = &door {
             target.set_windows(door.windows());

@@ -172,6 +172,10 @@ pub(crate) const RETURNS_MAX: usize = 15;
 pub(crate) const COPY_PAUSES: RangeInclusive<Duration> =
     Duration::from_secs(10)..=Duration::from_mins(10);
 
+/// The same of a namespace of another target, which is away as long as that target, or the way there, is.
+pub(crate) const REMOTE_PAUSES: RangeInclusive<Duration> =
+    Duration::from_secs(2)..=Duration::from_secs(30);
+
 /// Attempts to read what a stripe of a drive is made anew from, and what is waited between: what the others answer may
 /// pass.
 pub(crate) const ANEW_ATTEMPTS: u32 = 5;

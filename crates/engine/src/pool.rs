@@ -46,6 +46,7 @@ use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::error::Result;
 use crate::format::label::{Label, Layout, PoolState};
+use crate::log::LogDevice;
 use crate::shard::Shard;
 use crate::shard_handle::ShardHandle;
 use crate::volume;
@@ -100,6 +101,8 @@ pub enum LogSpec {
     Bbu(Vec<Arc<Pmem>>),
     /// Zones on the pool's own drives, on one more than it bears the loss of.
     Drives,
+    /// Namespaces of other targets, beside memory here where there is any: all mirror each other.
+    Remote(Vec<LogDevice>),
 }
 
 /// An open pool. Cloning shares it. Belongs to one reactor; its shards have theirs.
@@ -120,6 +123,8 @@ struct Inner {
     /// One drive is taken back at a time, and one made whole.
     taking_back: Semaphore,
     rejoining: Semaphore,
+    /// Namespaces of other targets that have the log, or had it.
+    remotes: RefCell<Vec<copies::RemoteCopy>>,
     /// Drives that were taken back since the pool was opened, by index.
     returned: RefCell<BTreeMap<u16, rejoin::Returned>>,
     /// Drives that are being emptied, or were last.
@@ -165,6 +170,7 @@ impl Inner {
             changing: Semaphore::new(1),
             taking_back: Semaphore::new(1),
             rejoining: Semaphore::new(1),
+            remotes: RefCell::default(),
             returned: RefCell::default(),
             rebuilding: RefCell::default(),
             scrubbing: RefCell::default(),

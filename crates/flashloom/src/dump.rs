@@ -28,7 +28,7 @@ pub fn run(global: &Global, args: DumpArgs) -> Outcome {
         Ok(match place {
             LogPlace::Pmem(path) => LogPlace::Pmem(whole(&path)?),
             LogPlace::Bbu(path) => LogPlace::Bbu(whole(&path)?),
-            LogPlace::Drives => LogPlace::Drives,
+            LogPlace::Drives | LogPlace::Remote(_) => place,
         })
     });
     let mut held = open(asked, &log.collect::<Outcome<Vec<_>>>()?)?;

@@ -129,7 +129,7 @@ fn whole_place(place: LogPlace) -> Outcome<LogPlace> {
     Ok(match place {
         LogPlace::Pmem(path) => LogPlace::Pmem(whole(&path)?),
         LogPlace::Bbu(path) => LogPlace::Bbu(whole(&path)?),
-        LogPlace::Drives => LogPlace::Drives,
+        LogPlace::Drives | LogPlace::Remote(_) => place,
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::backend::{bounded, path_and_size};
-use super::{Name, Refused, Size};
+use super::{Name, Refused, RemoteNamespace, Size};
 
 /// A drive for a pool, written `PATH`, `PATH,size=SIZE` or `memory:SIZE`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,15 +97,17 @@ pub enum LogPlace {
     Bbu(PathBuf),
     /// Zones on two of the pool's own drives.
     Drives,
+    /// A namespace of another target: the log survives what this machine does not.
+    Remote(RemoteNamespace),
 }
 
 impl LogPlace {
-    /// The file it is in, unless it is on the pool's drives.
+    /// The file it is in, if it is in one of this machine.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Pmem(path) | Self::Bbu(path) => Some(path),
-            Self::Drives => None,
+            Self::Drives | Self::Remote(_) => None,
         }
     }
 }
@@ -116,11 +118,13 @@ impl FromStr for LogPlace {
     fn from_str(text: &str) -> Result<Self, Refused> {
         match text.split_once(':') {
             None if text == "drives" => Ok(Self::Drives),
+            _ if RemoteNamespace::is_meant(text) => text.parse().map(Self::Remote),
             Some(("pmem", path)) if !path.is_empty() => Ok(Self::Pmem(path.into())),
             Some(("bbu", path)) if !path.is_empty() => Ok(Self::Bbu(path.into())),
             _ => Err(Refused::new(
                 format!("{text:?} is no place for a commit log"),
-                "write pmem:PATH, bbu:PATH or drives, such as pmem:/mnt/dax/log or bbu:/dev/shm/log",
+                "write pmem:PATH, bbu:PATH, drives or tcp://ADDR[:PORT]/SUBNQN/NSID, such as pmem:/mnt/dax/log or \
+                 bbu:/dev/shm/log",
             )),
         }
     }
@@ -132,6 +136,7 @@ impl fmt::Display for LogPlace {
             Self::Pmem(path) => out.pad(&format!("pmem:{}", path.display())),
             Self::Bbu(path) => out.pad(&format!("bbu:{}", path.display())),
             Self::Drives => out.pad("drives"),
+            Self::Remote(namespace) => namespace.fmt(out),
         }
     }
 }
@@ -139,5 +144,6 @@ impl fmt::Display for LogPlace {
 super::text_value!(
     LogPlace,
     "bbu:/dev/shm/log",
-    "Where a commit log lies: pmem:PATH, bbu:PATH or drives."
+    "Where a commit log lies: pmem:PATH, bbu:PATH, drives, or a namespace of another target, \
+     tcp://ADDR[:PORT]/SUBNQN/NSID or rdma://."
 );

@@ -20,7 +20,11 @@ impl Node {
 
     pub(super) fn shift_log(&self, name: &Name, change: &LogMove, task: &Task) -> Result<LogMoved> {
         task.step(0, 1, "looks whether it can be moved")?;
-        let pool = self.view().serving()?.pools.pool(name)?;
+        let (pool, node) = {
+            let view = self.view();
+            let pools = &view.serving()?.pools;
+            (pools.pool(name)?, pools.opener().node)
+        };
         let to = &change.to;
         let status = pool.status()?;
         let from = pool.places();
@@ -40,7 +44,7 @@ impl Node {
             }
             kept
         })?;
-        let done = pool.move_log(to);
+        let done = pool.move_log(to, node);
         let now = match &done {
             Ok(()) => Some(to.clone()),
             Err(NotMoved { is_sure: true, .. }) => Some(moved.from.clone()),
@@ -77,7 +81,7 @@ fn words(places: &[LogPlace]) -> String {
 fn check(from: &[LogPlace], to: &[LogPlace]) -> Result<()> {
     if to.is_empty() {
         return Err(Error::new(Kind::Invalid, "nothing says where the log is to go")
-            .help("name pmem:PATH, bbu:PATH or drives"));
+            .help("name pmem:PATH, bbu:PATH, drives, or a namespace of another target"));
     }
     if let Some(same) = to.iter().find(|place| from.contains(place)) {
         return Err(Error::new(Kind::Invalid, format!("the log is at {same} already"))

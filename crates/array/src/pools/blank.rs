@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use api::v1::Kind;
-use engine::LogSpec;
+use api::value::LogPlace;
+use engine::LogDevice;
+use media::Drive;
 use media::drive::TRANSFER_MAX;
-use media::{Drive, Pmem};
 use stdx::num::usize64;
 
 use super::made_of::{MadeOf, Member, labels};
@@ -66,13 +67,33 @@ async fn held_by(drive: &Drive) -> std::result::Result<Option<&'static str>, med
     Ok(Some(name(&drive.read(offset, len).await?)))
 }
 
-fn held_by_log(device: &Pmem) -> std::result::Result<Option<&'static str>, media::Error> {
+async fn held_by_log(device: &LogDevice) -> engine::Result<Option<&'static str>> {
+    let pmem = match device {
+        LogDevice::Memory(pmem) => pmem,
+        LogDevice::Remote(drive) => {
+            // How long it is, it says with its first answer.
+            drop(drive.read(0, engine::address::BLOCK).await?);
+            return Ok(held_by(drive).await?);
+        }
+    };
     let mut blank = true;
-    for (offset, len) in ends(device.capacity()) {
-        blank &= device.with(offset, len, is_blank)?;
+    for (offset, len) in ends(pmem.capacity()) {
+        blank &= pmem.with(offset, len, is_blank)?;
     }
-    let (offset, len) = ends(device.capacity())[0];
-    Ok(if blank { None } else { Some(device.with(offset, len, name)?) })
+    let (offset, len) = ends(pmem.capacity())[0];
+    Ok(if blank { None } else { Some(pmem.with(offset, len, name)?) })
+}
+
+/// What a look at a log's place gives.
+fn looked(
+    home: &reactor::Handle,
+    place: &LogPlace,
+    look: impl AsyncFnOnce() -> engine::Result<Option<&'static str>> + Send + 'static,
+) -> Result<Option<&'static str>> {
+    let looked = home.call(move || async move { look().await });
+    let found =
+        looked.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
+    found.map_err(|error| Error::failed(format!("cannot read {place}"), error))
 }
 
 fn taken(place: &str, what: &str, help: &str) -> Error {
@@ -103,11 +124,14 @@ pub fn check(home: &reactor::Handle, made_of: &MadeOf) -> Result<()> {
             return Err(taken(&path.display().to_string(), what, help));
         }
     }
-    let (LogSpec::Pmem(devices) | LogSpec::Bbu(devices)) = &made_of.log else { return Ok(()) };
-    for (device, place) in devices.iter().zip(&made_of.places) {
-        let failed = |error| Error::failed(format!("cannot read {place}"), error);
-        if let Some(what) = held_by_log(device).map_err(failed)? {
-            let help = "name another file, or remove this one if nothing in it is needed";
+    for (device, place) in made_of.log.devices().into_iter().zip(&made_of.places) {
+        if let Some(what) = looked(home, place, async move || held_by_log(&device).await)? {
+            let help = match place {
+                LogPlace::Remote(_) => {
+                    "name another namespace, or clear this one if nothing in it is needed"
+                }
+                _ => "name another file, or remove this one if nothing in it is needed",
+            };
             return Err(taken(&place.to_string(), what, help));
         }
     }
@@ -120,18 +144,13 @@ pub fn check(home: &reactor::Handle, made_of: &MadeOf) -> Result<()> {
 /// # Errors
 /// `Conflict`, `Failed` when a device cannot be read.
 pub fn check_new_log(home: &reactor::Handle, made_of: &MadeOf) -> Result<()> {
-    let (LogSpec::Pmem(devices) | LogSpec::Bbu(devices)) = &made_of.log else { return Ok(()) };
-    for (device, place) in devices.iter().zip(&made_of.places) {
-        let device = Arc::clone(device);
-        let look = home.call(move || async move {
-            let found = held_by_log(&device).map_err(engine::Error::from)?;
+    for (device, place) in made_of.log.devices().into_iter().zip(&made_of.places) {
+        let look = async move || {
+            let found = held_by_log(&device).await?;
             let left = engine::log::records_left(&device).await?;
-            Ok::<_, engine::Error>(found.filter(|_| left != Some(0)))
-        });
-        let found =
-            look.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
-        let failed = |error| Error::failed(format!("cannot read {place}"), error);
-        if let Some(what) = found.map_err(failed)? {
+            Ok(found.filter(|_| left != Some(0)))
+        };
+        if let Some(what) = looked(home, place, look)? {
             let what = format!("{place} holds {what}, and the pool gets a new log");
             return Err(Error::new(Kind::Conflict, what)
                 .help("name another file, or remove this one if nothing in it is needed"));

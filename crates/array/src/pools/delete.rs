@@ -109,7 +109,7 @@ impl Opener {
             if !place.path().is_some_and(Path::exists) {
                 continue;
             }
-            if let Err(error) = remove_log(place, def.id) {
+            if let Err(error) = remove_log(self.home()?, place, def.id) {
                 left.push(error.context);
             }
         }
@@ -215,16 +215,18 @@ async fn clear(drive: &Drive, told: &Sender<Option<Cleared>>) -> Cleared {
 }
 
 /// Removes the file of a log, if it is this pool's.
-fn remove_log(place: &LogPlace, pool: Uuid) -> Result<()> {
-    let (log, _locks, _) = open_known_log(std::slice::from_ref(place), None)?;
-    let (LogSpec::Pmem(devices) | LogSpec::Bbu(devices)) = &log else { return Ok(()) };
+fn remove_log(home: &reactor::Handle, place: &LogPlace, pool: Uuid) -> Result<()> {
+    let (log, _locks, _) = open_known_log(std::slice::from_ref(place), Uuid::nil(), None)?;
+    let Some(path) = place.path() else { return Ok(()) };
     let failed = |error| Error::failed(format!("cannot read the log {place}"), error);
-    for device in devices {
-        if engine::log::pool_of(device).map_err(failed)? != Some(*pool.as_bytes()) {
+    for device in log.devices() {
+        let looked = home.call(move || async move { engine::log::pool_of(&device).await });
+        let of =
+            looked.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
+        if of.map_err(failed)? != Some(*pool.as_bytes()) {
             return Ok(());
         }
     }
-    let Some(path) = place.path() else { return Ok(()) };
     fs::remove_file(path)
         .map_err(|error| Error::failed(format!("cannot remove the log {place}"), error))
 }

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::v1::{Kind, PoolImport, Raid};
 use api::value::{DrivePath, LogPlace, Size};
 use engine::format::label::{Label, PoolState};
-use engine::{LogSpec, Unknown};
+use engine::{LogDevice, LogSpec, Unknown};
 use media::drive::OpenDrive;
 use media::memory::RegionOptions;
 use media::{Drive, Pmem};
 use uuid::Uuid;
 
 use crate::lock::{Lock, is_at, lock, lock_drive};
+use crate::remote::RemoteDrive;
 use crate::state::OTHERS_WRITE;
 use crate::{Error, Result};
 
@@ -81,7 +82,7 @@ pub struct Member {
 }
 
 impl MadeOf {
-    /// Opens what a request names. `shared`: more than one reactor will use it. `forced`: also a log that others may
+    /// Opens what a request names, for this node. `shared`: more than one reactor will use it. `forced`: also a log that others may
     /// write.
     ///
     /// # Errors
@@ -91,14 +92,14 @@ impl MadeOf {
         drives: &[DrivePath],
         log: &[LogPlace],
         log_size: Option<Size>,
-        shared: bool,
+        (node, shared): (Uuid, bool),
         forced: bool,
     ) -> Result<Self> {
         let bytes = log_size.map_or(LOG_BYTES, |size| size.bytes());
         if !forced {
             check_are_ours(log)?;
         }
-        Self::open(drives, log, shared, |_| Ok(Some(bytes)))
+        Self::open(drives, log, (node, shared), |_| Ok(Some(bytes)))
     }
 
     /// Opens what an import names. A log that is not there is made, as long as the drives say it was, where nothing
@@ -107,11 +108,15 @@ impl MadeOf {
     ///
     /// # Errors
     /// As [`asked`](Self::asked).
-    pub fn imported(from: &PoolImport, shared: bool, home: &reactor::Handle) -> Result<Self> {
+    pub fn imported(
+        from: &PoolImport,
+        (node, shared): (Uuid, bool),
+        home: &reactor::Handle,
+    ) -> Result<Self> {
         if !from.force {
             check_are_ours(&from.log)?;
         }
-        Self::open(&from.drives, &from.log, shared, |members| {
+        Self::open(&from.drives, &from.log, (node, shared), |members| {
             let Some(label) = newest_label(home, members)? else { return Ok(Some(LOG_BYTES)) };
             let empty = label.closed || label.state == PoolState::Exported;
             let makes = from.accept_loss || empty;
@@ -122,7 +127,7 @@ impl MadeOf {
     fn open(
         drives: &[DrivePath],
         log: &[LogPlace],
-        shared: bool,
+        (node, shared): (Uuid, bool),
         log_bytes: impl FnOnce(&[Member]) -> Result<Option<u64>>,
     ) -> Result<Self> {
         let mut opened = Vec::new();
@@ -147,7 +152,7 @@ impl MadeOf {
             .iter()
             .filter_map(LogPlace::path)
             .for_each(|path| made.expect(path, bytes.is_some()));
-        let log = open_log(&places, bytes, &mut locks)?;
+        let log = open_log(&places, node, bytes, &mut locks)?;
         Ok(Self { drives: opened, log, places, locks, made })
     }
 
@@ -306,13 +311,14 @@ fn open_file(path: &Path, size: Option<u64>) -> Result<Arc<Drive>> {
 /// `Failed` when nothing of it is there.
 pub fn open_known_log(
     places: &[LogPlace],
+    node: Uuid,
     anew: Option<u64>,
 ) -> Result<(LogSpec, Vec<Arc<Lock>>, Vec<String>)> {
     let (mut locks, mut lost, mut first) = (Vec::new(), Vec::new(), None);
     let mut there = Vec::new();
     for place in places {
         // Each on its own: of two that mirror each other, one may be gone.
-        match open_log(std::slice::from_ref(place), None, &mut Vec::new()) {
+        match open_log(std::slice::from_ref(place), node, None, &mut Vec::new()) {
             Ok(_) => there.push(place.clone()),
             Err(error) => {
                 lost.push(format!("the log's copy at {place} is missing: {}", error.context));
@@ -324,10 +330,10 @@ pub fn open_known_log(
         if anew.is_none() || places.iter().filter_map(LogPlace::path).any(Path::exists) {
             return Err(error);
         }
-        let log = open_log(places, anew, &mut locks)?;
+        let log = open_log(places, node, anew, &mut locks)?;
         return Ok((log, locks, vec!["its log, in which nothing was, is made anew".to_owned()]));
     }
-    let log = open_log(&there, None, &mut locks)?;
+    let log = open_log(&there, node, None, &mut locks)?;
     Ok((log, locks, lost))
 }
 
@@ -335,11 +341,15 @@ pub fn open_known_log(
 ///
 /// # Errors
 /// `Invalid` for relative paths and places that do not go together, `Conflict` for what is in use, `Failed`.
-pub fn open_new_log(places: &[LogPlace], bytes: u64) -> Result<(LogSpec, Vec<Arc<Lock>>, Made)> {
+pub fn open_new_log(
+    places: &[LogPlace],
+    node: Uuid,
+    bytes: u64,
+) -> Result<(LogSpec, Vec<Arc<Lock>>, Made)> {
     check_are_ours(places)?;
     let (mut locks, mut made) = (Vec::new(), Made::default());
     places.iter().filter_map(LogPlace::path).for_each(|path| made.expect(path, true));
-    let log = open_log(places, Some(bytes), &mut locks)?;
+    let log = open_log(places, node, Some(bytes), &mut locks)?;
     Ok((log, locks, made))
 }
 
@@ -368,12 +378,15 @@ fn other_is_there(places: &[LogPlace], this: &LogPlace) -> bool {
     places.iter().any(|place| match place {
         LogPlace::Pmem(path) | LogPlace::Bbu(path) => place != this && path.exists(),
         LogPlace::Drives => false,
+        // Whether it answers is found when the pool opens.
+        LogPlace::Remote(_) => true,
     })
 }
 
 /// Opens a log's devices, creating files of `create` bytes.
 fn open_log(
     places: &[LogPlace],
+    node: Uuid,
     create: Option<u64>,
     locks: &mut Vec<Arc<Lock>>,
 ) -> Result<LogSpec> {
@@ -381,6 +394,11 @@ fn open_log(
     for place in places {
         let (path, opened) = match place {
             LogPlace::Drives => continue,
+            LogPlace::Remote(namespace) => {
+                let (_, drive) = RemoteDrive::open(namespace.clone(), node);
+                devices.push(LogDevice::Remote(drive));
+                continue;
+            }
             LogPlace::Pmem(path) => {
                 absolute(path)?;
                 (path, Pmem::dax(path, create))
@@ -405,15 +423,33 @@ fn open_log(
             })
         })?;
         locks.push(lock(path, None)?);
-        devices.push(Arc::new(device));
+        devices.push(LogDevice::Memory(Arc::new(device)));
     }
+    spec_of(places, devices)
+}
+
+/// The log that these devices, opened at these places, make together.
+fn spec_of(places: &[LogPlace], devices: Vec<LogDevice>) -> Result<LogSpec> {
     let all = |kind: fn(&LogPlace) -> bool| places.iter().all(kind);
+    let any = |kind: fn(&LogPlace) -> bool| places.iter().any(kind);
+    let memory = |devices: Vec<LogDevice>| {
+        let memory = devices.into_iter().filter_map(|device| match device {
+            LogDevice::Memory(pmem) => Some(pmem),
+            LogDevice::Remote(_) => None,
+        });
+        memory.collect()
+    };
     if devices.is_empty() && places.len() == 1 {
         Ok(LogSpec::Drives)
-    } else if places.len() <= 2 && all(|place| matches!(place, LogPlace::Pmem(_))) {
-        Ok(LogSpec::Pmem(devices))
-    } else if places.len() <= 2 && all(|place| matches!(place, LogPlace::Bbu(_))) {
-        Ok(LogSpec::Bbu(devices))
+    } else if places.len() > 2 || any(|place| matches!(place, LogPlace::Drives)) {
+        Err(Error::new(Kind::Invalid, "these places make no commit log together")
+            .help("give one place, or two that mirror each other: memory, or a namespace of another target"))
+    } else if any(|place| matches!(place, LogPlace::Remote(_))) {
+        Ok(LogSpec::Remote(devices))
+    } else if all(|place| matches!(place, LogPlace::Pmem(_))) {
+        Ok(LogSpec::Pmem(memory(devices)))
+    } else if all(|place| matches!(place, LogPlace::Bbu(_))) {
+        Ok(LogSpec::Bbu(memory(devices)))
     } else {
         Err(Error::new(Kind::Invalid, "these places make no commit log together")
             .help("give one place, or two of a kind that mirror each other"))

@@ -387,10 +387,11 @@ impl OpenPool {
     ///
     /// # Errors
     /// `Invalid` for what cannot have the log, `Conflict` for what is in use, `Failed`.
-    pub fn move_log(&self, to: &[LogPlace]) -> std::result::Result<(), NotMoved> {
+    pub fn move_log(&self, to: &[LogPlace], node: Uuid) -> std::result::Result<(), NotMoved> {
         let sure = |error| NotMoved { error, is_sure: true };
         let before = self.status().map_err(sure)?.log;
-        let (log, locks, made) = made_of::open_new_log(to, before.device_bytes).map_err(sure)?;
+        let (log, locks, made) =
+            made_of::open_new_log(to, node, before.device_bytes).map_err(sure)?;
         if let Err(error) = self.call(|pool| async move { pool.move_log(log).await }) {
             // What was written to the labels, and did not reach all of them, has another term.
             let is_sure = self.status().is_ok_and(|after| after.log.term == before.term);

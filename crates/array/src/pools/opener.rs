@@ -70,6 +70,8 @@ impl New {
 pub struct Opener {
     pub(super) reactors: Vec<reactor::Handle>,
     pub(super) shared: bool,
+    /// This node: as whom it goes to other targets.
+    pub(crate) node: Uuid,
     pub(super) discard: bool,
     pub(super) folders: Vec<PathBuf>,
 }
@@ -116,7 +118,7 @@ impl Opener {
         def: &PoolDef,
     ) -> Result<Outcome> {
         let Found { made_of, lacks, exported } =
-            look::find(self.home()?, def, &self.folders, *degraded, progress)?;
+            look::find(self.home()?, def, (&self.folders, self.node), *degraded, progress)?;
         if exported && def.exporting {
             return Ok(Outcome::Exported);
         }
@@ -167,7 +169,7 @@ impl Opener {
     /// what cannot be opened.
     pub fn new_drive(&self, asked: &DrivePath, forced: bool) -> Result<MadeOf> {
         let asked = std::slice::from_ref(asked);
-        let made_of = MadeOf::asked(asked, &[], None, self.shared, forced)?;
+        let made_of = MadeOf::asked(asked, &[], None, (self.node, self.shared), forced)?;
         if !forced {
             blank::check(self.home()?, &made_of)?;
         }
@@ -182,8 +184,13 @@ impl Opener {
     /// opened or written.
     pub fn create(&self, new: &v1::NewPool, task: &Task) -> Result<New> {
         task.step(1, 4, "opens its drives")?;
-        let mut made_of =
-            MadeOf::asked(&new.drives, &new.log, new.log_size, self.shared, new.force)?;
+        let mut made_of = MadeOf::asked(
+            &new.drives,
+            &new.log,
+            new.log_size,
+            (self.node, self.shared),
+            new.force,
+        )?;
         let scheme = made_of::scheme(new.raid, new.drives.len())?;
         let id = Uuid::new_v4();
         let asked = open::Asked {
@@ -233,7 +240,7 @@ impl Opener {
         from: &v1::PoolImport,
         is_known: impl Fn(Uuid) -> bool,
     ) -> Result<(MadeOf, Label)> {
-        let made_of = MadeOf::imported(from, self.shared, self.home()?)?;
+        let made_of = MadeOf::imported(from, (self.node, self.shared), self.home()?)?;
         let label = made_of.check_import(self.home()?, |id| from.force || is_known(id))?;
         Ok((made_of, label))
     }

@@ -262,6 +262,7 @@ pub const fn log_kind(kind: LogKind) -> &'static str {
         LogKind::Pmem => "pmem",
         LogKind::Bbu => "bbu",
         LogKind::Drives => "drives",
+        LogKind::Remote => "remote",
     }
 }
 

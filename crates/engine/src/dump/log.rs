@@ -27,11 +27,19 @@ pub(super) async fn check(look: &Look<'_>, shard: u16, seen: &mut ShardSeen) -> 
     let on_drives = LogSpec::Drives;
     let given = match look.label.log {
         LogKind::Drives => Some(&on_drives),
-        LogKind::Pmem | LogKind::Bbu => look.spec.log.as_ref(),
+        LogKind::Pmem | LogKind::Bbu | LogKind::Remote => look.spec.log.as_ref(),
     };
+    // What other targets have is not looked at: the memory beside it has as much.
+    let beside = given.filter(|_| look.label.log == LogKind::Remote);
+    let beside = beside.map(|log| LogSpec::Remote(log.devices()));
+    let given = beside.as_ref().or(given);
     let Some(log) = given.filter(|log| log.kind() == look.label.log) else {
         if needs_log(&look.label) {
-            let kind = if look.label.log == LogKind::Pmem { "pmem" } else { "bbu" };
+            let kind = match look.label.log {
+                LogKind::Pmem => "pmem",
+                LogKind::Remote => "namespaces of other targets, and memory beside them",
+                LogKind::Bbu | LogKind::Drives => "bbu",
+            };
             let what = format!("the commit log ({kind}) was not given");
             look.add(Finding::warning(Structure::LogControl, what).shard(shard).advise(
                 "name it with --log: it has what was acknowledged last, and the pool does not \

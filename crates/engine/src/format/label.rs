@@ -28,6 +28,8 @@ pub enum LogKind {
     Bbu,
     /// Zones on some of the pool's own drives.
     Drives,
+    /// Namespaces of other targets, beside memory here where there is any.
+    Remote,
 }
 
 /// How the redundancy is made.
@@ -377,6 +379,7 @@ impl Label {
                 LogKind::Pmem => 1,
                 LogKind::Bbu => 2,
                 LogKind::Drives => 3,
+                LogKind::Remote => 4,
             },
             pool: self.pool,
             epoch: self.epoch.into(),
@@ -461,6 +464,7 @@ impl Label {
                 1 => LogKind::Pmem,
                 2 => LogKind::Bbu,
                 3 => LogKind::Drives,
+                4 => LogKind::Remote,
                 _ => return Err(Bad::Field("log")),
             },
             log_bytes: head.log_bytes.get(),

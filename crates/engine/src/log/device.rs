@@ -7,8 +7,11 @@ mod reading;
 pub(super) use reading::read_slot;
 
 use super::control::{Control, Holder, SLOT};
-use super::limits::{CONTROL_BYTES, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS};
+use super::limits::{
+    CONTROL_BYTES, FAR_PATIENCE, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS,
+};
 use super::members::{MemberId, Owner, Tenant};
+use crate::address::BLOCK;
 use crate::canary::{self, Canary, Step};
 use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
@@ -21,6 +24,7 @@ use reactor::join_all;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::num::{u64_of, usize64};
 
 /// A range of persistent memory, from `offset` on.
@@ -37,6 +41,48 @@ pub struct Zone {
     pub offset: u64,
 }
 
+/// A device of a commit log that is no drive of the pool.
+#[derive(Clone, Debug)]
+pub enum LogDevice {
+    Memory(Arc<Pmem>),
+    /// A namespace of another target.
+    Remote(Arc<Drive>),
+}
+
+impl LogDevice {
+    /// Bytes; `None` of a namespace that did not answer so far.
+    pub fn capacity(&self) -> Option<u64> {
+        match self {
+            Self::Memory(pmem) => Some(pmem.capacity()),
+            Self::Remote(drive) => Some(drive.capacity()).filter(|&bytes| bytes > 0),
+        }
+    }
+
+    /// Whether it answers: a namespace of another target says only then how long it is.
+    pub async fn answers(&self) -> Result<()> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Remote(drive) => {
+                let read = reactor::timeout(FAR_PATIENCE, drive.read(0, BLOCK)).await;
+                let context = "the log's namespace of another target does not answer";
+                match read {
+                    Ok(Ok(_)) => Ok(()),
+                    Ok(Err(error)) => Err(Error::caused(Kind::Failed, context, error)),
+                    Err(_) => Err(Error::new(Kind::Failed, context)),
+                }
+            }
+        }
+    }
+
+    /// What is of it from there on.
+    pub fn place(&self, offset: u64) -> Place {
+        match self {
+            Self::Memory(pmem) => Place::Memory(Area { pmem: Arc::clone(pmem), offset }),
+            Self::Remote(drive) => Place::Zone(Zone { drive: Arc::clone(drive), offset }),
+        }
+    }
+}
+
 /// Where a shard's log lies: one place, or several that mirror each other.
 #[derive(Clone, Debug)]
 pub enum Device {
@@ -44,6 +90,8 @@ pub enum Device {
     Memory(Vec<Area>),
     /// Zones on drives, written by group commit.
     Drives(Vec<Zone>),
+    /// Some of both, or of either, written by group commit.
+    Both(Vec<Place>),
 }
 
 /// A place, and which of the log's devices it is on.
@@ -69,6 +117,7 @@ impl Device {
         match self {
             Self::Memory(areas) => areas.len(),
             Self::Drives(zones) => zones.len(),
+            Self::Both(places) => places.len(),
         }
     }
 }
@@ -86,6 +135,16 @@ impl From<Device> for Site {
 pub enum Place {
     Memory(Area),
     Zone(Zone),
+}
+
+impl Place {
+    /// The memory, if it is there.
+    pub fn into_area(self) -> Option<Area> {
+        match self {
+            Self::Memory(area) => Some(area),
+            Self::Zone(_) => None,
+        }
+    }
 }
 
 /// A device that is to be made whole.
@@ -160,13 +219,12 @@ impl Store {
         if !(1..=LOG_MEMBERS_MAX).contains(&seats.len()) {
             return invalid("one device, or up to four that mirror each other");
         }
-        let (places, image): (Vec<Place>, _) = match device {
-            Device::Memory(areas) => (areas.into_iter().map(Place::Memory).collect(), None),
-            Device::Drives(zones) => {
-                let image = Image::new(bytes - CONTROL_BYTES)?;
-                (zones.into_iter().map(Place::Zone).collect(), Some(image))
-            }
+        let (places, gathers): (Vec<Place>, bool) = match device {
+            Device::Memory(areas) => (areas.into_iter().map(Place::Memory).collect(), false),
+            Device::Drives(zones) => (zones.into_iter().map(Place::Zone).collect(), true),
+            Device::Both(places) => (places, true),
         };
+        let image = if gathers { Some(Image::new(bytes - CONTROL_BYTES)?) } else { None };
         let mut members: [Option<Rc<Member>>; LOG_MEMBERS_MAX] = Default::default();
         for (seat, place) in seats.into_iter().zip(places) {
             check_place(&place, bytes)?;
@@ -425,8 +483,12 @@ impl Store {
     /// What an operator must know of how safe the contents are.
     pub fn protection(&self) -> &'static str {
         let members = self.members();
-        match members.iter().flatten().find(|m| self.takes(m)).map(|member| &member.place) {
-            Some(Place::Memory(area)) => area.pmem.protection(),
+        let first = members.iter().flatten().find(|m| self.takes(m));
+        match first.map(|member| (&member.place, member.drive)) {
+            Some((Place::Memory(area), _)) => area.pmem.protection(),
+            Some((Place::Zone(_), None)) => {
+                "another target's namespace: contents survive what they survive there"
+            }
             _ => "drives: contents survive power loss",
         }
     }
@@ -630,7 +692,10 @@ impl Store {
             }
             let buffer = make(member).await;
             let write = zone.drive.write(zone.offset + offset, buffer, true);
-            match self.owner.in_company((member.tenant, member.drive), company, write).await {
+            let write = self.owner.in_company((member.tenant, member.drive), company, write);
+            // A drive of the pool has deadlines of its own, and company that may shorten them.
+            let patience = if member.drive.is_some() { Duration::MAX } else { FAR_PATIENCE };
+            match reactor::timeout(patience, write).await.unwrap_or(None) {
                 Some(Ok(())) => return Written::Done,
                 Some(Err(error)) if is_passing(&error) => last = Some(error),
                 Some(Err(error)) => return Written::Failed(Some(error)),
@@ -638,15 +703,6 @@ impl Store {
             }
         }
         Written::Failed(last)
-    }
-}
-
-impl Member {
-    fn zone(&self) -> Option<Zone> {
-        match &self.place {
-            Place::Memory(_) => None,
-            Place::Zone(zone) => Some(zone.clone()),
-        }
     }
 }
 

@@ -1,18 +1,16 @@
 //! Looking at a log as it lies on its devices. Changes nothing, unlike opening it.
 
-use super::control::{Control, Holder, SLOT};
-use super::device::{Store, commit_len};
+use super::control::{Control, Holder};
+use super::device::{Store, commit_len, read_slot};
 use super::expected::Expected;
-use super::limits::{CONTROL_BYTES, PAGE};
+use super::limits::CONTROL_BYTES;
 use super::loss::{Search, newest_settled};
 use super::record::{HEADER, Kind, Record};
 use super::ring::Mark;
 use super::ring_of;
-use super::{Area, Device, MemberId};
+use super::{Device, LogDevice, MemberId};
 use crate::address::Key;
 use crate::error::Result;
-use media::Pmem;
-use std::sync::Arc;
 use stdx::num::{u64_of, usize64};
 
 /// A control slot of one device.
@@ -144,12 +142,12 @@ pub(crate) async fn inspect(
 ///
 /// # Errors
 /// What the device says.
-pub async fn records_left(device: &Arc<Pmem>) -> Result<Option<u64>> {
+pub async fn records_left(device: &LogDevice) -> Result<Option<u64>> {
     let (mut offset, mut left) = (0, None);
-    while let Some((control, _)) = control_at(device, offset)? {
+    while let Some((control, _)) = control_at(device, offset).await? {
         let bytes = control.ring_bytes.saturating_add(CONTROL_BYTES);
-        let area = Area { pmem: Arc::clone(device), offset };
-        let seen = inspect(Device::Memory(vec![area]), bytes, control.ring, &[], false).await;
+        let place = Device::Both(vec![device.place(offset)]);
+        let seen = inspect(place, bytes, control.ring, &[], false).await;
         let records = seen.map_or(1, |seen| {
             seen.records + u64_of(seen.damaged.len()) + u64_of(seen.unnamed.len())
         });
@@ -163,19 +161,19 @@ pub async fn records_left(device: &Arc<Pmem>) -> Result<Option<u64>> {
 ///
 /// # Errors
 /// What the device says.
-pub fn pool_of(device: &Pmem) -> Result<Option<[u8; 16]>> {
-    Ok(control_at(device, 0)?.map(|(_, holder)| holder.pool))
+pub async fn pool_of(device: &LogDevice) -> Result<Option<[u8; 16]>> {
+    Ok(control_at(device, 0).await?.map(|(_, holder)| holder.pool))
 }
 
 /// The newest control slot at `offset`, whosever it is.
-fn control_at(device: &Pmem, offset: u64) -> Result<Option<(Control, Holder)>> {
-    if device.capacity().saturating_sub(offset) < CONTROL_BYTES {
+async fn control_at(device: &LogDevice, offset: u64) -> Result<Option<(Control, Holder)>> {
+    device.answers().await?;
+    if device.capacity().is_none_or(|bytes| bytes.saturating_sub(offset) < CONTROL_BYTES) {
         return Ok(None);
     }
     let mut found = None;
     for slot in 0..2 {
-        let mut bytes = [0; SLOT];
-        device.read(offset + slot * PAGE, &mut bytes)?;
+        let bytes = read_slot(&device.place(offset), slot).await?;
         let seen = Control::decode(&bytes).ok();
         found = seen.into_iter().chain(found).max_by_key(|(control, _)| control.generation);
     }

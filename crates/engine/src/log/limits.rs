@@ -60,6 +60,10 @@ pub(super) const COMMIT_POOL_BYTES: usize = 2 * reactor::BUFFER_MAX;
 pub(super) const PASSING_ATTEMPTS: usize = 10;
 pub(super) const PASSING_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
+/// How long a commit waits for a device that is neither memory nor a drive of the pool, before the log goes on without it.
+/// More than an operation of a namespace of another target takes to fail by itself.
+pub(super) const FAR_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// How often the labels are tried for that reason while an acknowledgement depends on them: half a minute.
 pub(super) const TELL_ATTEMPTS: usize = 300;
 

@@ -33,7 +33,7 @@ mod trim;
 mod types;
 mod versions;
 
-pub use device::{Area, Device, Joining, Place, Seat, Site, Zone};
+pub use device::{Area, Device, Joining, LogDevice, Place, Seat, Site, Zone};
 pub use identify::{Identity, identify};
 pub(crate) use inspect::{Inspection, SlotSeen, inspect};
 pub use inspect::{RecordSeen, RecordWhat, pool_of, records_left};

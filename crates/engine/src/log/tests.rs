@@ -39,9 +39,17 @@ fn drives() -> Device {
     Device::Drives(vec![drive(0), drive(1 << 20)])
 }
 
+fn both() -> Device {
+    let (Device::Memory(areas), Device::Drives(zones)) = (simulated(), drives()) else {
+        panic!("one of each")
+    };
+    let places = areas.into_iter().map(Place::Memory);
+    Device::Both(places.chain(zones.into_iter().take(1).map(Place::Zone)).collect())
+}
+
 /// Runs the same story on each kind of device.
 fn on_each<F: Future<Output = ()> + 'static>(story: impl Fn(Device) -> F) {
-    for device in [simulated(), drives()] {
+    for device in [simulated(), drives(), both()] {
         run(Config::default(), story(device)).unwrap();
     }
 }

@@ -1,32 +1,52 @@
 //! The copies of the log while a pool is open: when one is lost another takes its place.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::Pmem;
+use media::Drive;
 use reactor::{Nanos, now};
 
 use super::Pool;
-use super::members::{area_of, next_member, zone_of};
+use super::members::{next_member, part_of, zone_of};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogKind;
-use crate::limits::COPY_PAUSES;
-use crate::log::{Joining, Place, Tenant};
+use crate::limits::{COPY_PAUSES, REMOTE_PAUSES};
+use crate::log::{Joining, LogDevice, Place, Tenant};
 use crate::shard::Shard;
 use stdx::num::u64_of;
 
 /// Where a further copy can be.
 #[derive(Clone)]
 pub(super) enum Candidate {
-    Memory(Arc<Pmem>),
+    Device(LogDevice),
     Drive(u16),
+}
+
+/// A namespace of another target that has the log, or had it.
+pub(super) struct RemoteCopy {
+    drive: Arc<Drive>,
+    /// As what it has it; none of one that was away when the pool was opened.
+    tenant: Option<Tenant>,
+    tried: Option<Tried>,
+}
+
+impl RemoteCopy {
+    /// Those among devices that have the log by now, as these tenants.
+    pub fn of(devices: impl IntoIterator<Item = (Tenant, LogDevice)>) -> Vec<Self> {
+        let remote = devices.into_iter().filter_map(|(tenant, device)| match device {
+            LogDevice::Remote(drive) => Some(Self { drive, tenant: Some(tenant), tried: None }),
+            LogDevice::Memory(_) => None,
+        });
+        remote.collect()
+    }
 }
 
 /// Where further copies are looked for.
 struct Places {
-    spare: Vec<Arc<Pmem>>,
+    spare: Vec<LogDevice>,
     /// Drives that were tried, each with how often it had been taken back: what made it fail may have passed, but a
     /// zone that cannot be written is not tried without end.
     tried: BTreeMap<(u16, usize), Tried>,
@@ -39,16 +59,16 @@ struct Tried {
 
 impl Tried {
     /// Whether it is time to try again.
-    fn is_due(&self) -> bool {
-        let pause = COPY_PAUSES.start().saturating_mul(1 << self.times.min(16));
-        Duration::from_nanos(now() - self.last) >= pause.min(*COPY_PAUSES.end())
+    fn is_due(&self, pauses: &RangeInclusive<Duration>) -> bool {
+        let pause = pauses.start().saturating_mul(1 << self.times.min(16));
+        Duration::from_nanos(now() - self.last) >= pause.min(*pauses.end())
     }
 }
 
 impl Pool {
     /// Has the log have as many copies as it is to have, as long as the pool is open: on these devices of memory,
     /// or other drives.
-    pub(super) fn keep_copies(&self, spare: Vec<Arc<Pmem>>) {
+    pub(super) fn keep_copies(&self, spare: Vec<LogDevice>) {
         let (weak, common) = (Rc::downgrade(&self.0), Arc::clone(&self.0.common));
         let mut places = Places { spare, tried: BTreeMap::new() };
         reactor::spawn(async move {
@@ -59,7 +79,13 @@ impl Pool {
                     _ => return,
                 };
                 let changed = common.superblock.members.changed(seen);
-                let pause = if enough { Duration::MAX } else { *COPY_PAUSES.start() };
+                let pause = match enough {
+                    true => Duration::MAX,
+                    false if common.superblock.label().log == LogKind::Remote => {
+                        *REMOTE_PAUSES.start()
+                    }
+                    false => *COPY_PAUSES.start(),
+                };
                 seen = reactor::timeout(pause, changed).await.unwrap_or(seen);
             }
         });
@@ -80,7 +106,8 @@ impl Pool {
                 return true;
             }
             let Some(candidate) = self.candidate(places, late.is_some()) else {
-                return enough || superblock.label().log != LogKind::Drives;
+                let on = superblock.label().log;
+                return enough || !matches!(on, LogKind::Drives | LogKind::Remote);
             };
             let done = self.add_copy(candidate).await;
             self.0.copies_made.set(self.0.copies_made.get() + u64::from(done.is_ok()));
@@ -116,9 +143,10 @@ impl Pool {
     fn candidate(&self, places: &mut Places, fast: bool) -> Option<Candidate> {
         let superblock = &self.0.common.superblock;
         let label = superblock.label();
-        let on_drives = label.log == LogKind::Drives;
-        if !on_drives {
-            return places.spare.pop().map(Candidate::Memory);
+        match label.log {
+            LogKind::Drives => {}
+            LogKind::Pmem | LogKind::Bbu => return places.spare.pop().map(Candidate::Device),
+            LogKind::Remote => return self.remote_candidate(places),
         }
         let holds = |drive: u16, current: bool| {
             let of = |m: &&crate::format::label::LogMember| m.drive == Some(drive);
@@ -131,7 +159,7 @@ impl Pool {
                 && self.0.common.leaving() & (1 << *index) == 0
                 && !holds(*index, true)
                 && !(fast && superblock.drives.is_slow(*index))
-                && places.tried.get(&place(*index)).is_none_or(Tried::is_due)
+                && places.tried.get(&place(*index)).is_none_or(|tried| tried.is_due(&COPY_PAUSES))
         };
         // One that is slow, or whose zone failed before, comes last.
         let order = |index: &u16| (superblock.drives.is_slow(*index), holds(*index, false), *index);
@@ -139,6 +167,42 @@ impl Pool {
         let times = places.tried.get(&place(index)).map_or(0, |tried| tried.times + 1);
         places.tried.insert(place(index), Tried { times, last: now() });
         Some(Candidate::Drive(index))
+    }
+
+    /// Memory that is given and has not the log; or a namespace that lost it, again and again: what was between it and
+    /// here may have passed.
+    fn remote_candidate(&self, places: &mut Places) -> Option<Candidate> {
+        while let Some(spare) = places.spare.pop() {
+            // Namespaces are all known.
+            if matches!(spare, LogDevice::Memory(_)) {
+                return Some(Candidate::Device(spare));
+            }
+        }
+        let members = &self.0.common.superblock.members;
+        let mut remotes = self.0.remotes.borrow_mut();
+        let free = remotes.iter_mut().find(|remote| {
+            let has_it = remote.tenant.is_some_and(|tenant| members.takes(tenant));
+            !has_it && remote.tried.as_ref().is_none_or(|tried| tried.is_due(&REMOTE_PAUSES))
+        })?;
+        let times = free.tried.as_ref().map_or(0, |tried| tried.times + 1);
+        free.tried = Some(Tried { times, last: now() });
+        Some(Candidate::Device(LogDevice::Remote(Arc::clone(&free.drive))))
+    }
+
+    /// Knows the namespaces of other targets among the devices that have the log, by slot, and among those that were
+    /// named.
+    pub(super) fn note_remotes(&self, have: &[(usize, LogDevice)], named: &[LogDevice]) {
+        let members = &self.0.common.superblock.members;
+        let have = have.iter().map(|(slot, device)| (members.tenant(*slot), device.clone()));
+        let mut remotes = RemoteCopy::of(have);
+        for device in named {
+            let LogDevice::Remote(drive) = device else { continue };
+            if !remotes.iter().any(|remote| Arc::ptr_eq(&remote.drive, drive)) {
+                let drive = Arc::clone(drive);
+                remotes.push(RemoteCopy { drive, tenant: None, tried: None });
+            }
+        }
+        *self.0.remotes.borrow_mut() = remotes;
     }
 
     /// Has the log have a copy more, on a drive that has none and is not about to go.
@@ -152,8 +216,20 @@ impl Pool {
 
     /// Makes a place one of the log's devices: the labels say so last.
     async fn add_copy(&self, candidate: Candidate) -> Result<()> {
+        let device = match &candidate {
+            Candidate::Device(device) => Some(device.clone()),
+            Candidate::Drive(_) => None,
+        };
         let new = [self.bring_copy(candidate).await?];
-        self.0.common.superblock.admit(&new, None).await
+        self.0.common.superblock.admit(&new, None).await?;
+        if let Some(LogDevice::Remote(drive)) = device {
+            let mut remotes = self.0.remotes.borrow_mut();
+            let of = remotes.iter_mut().find(|remote| Arc::ptr_eq(&remote.drive, &drive));
+            if let Some(remote) = of {
+                remote.tenant = Some(new[0].0);
+            }
+        }
+        Ok(())
     }
 
     /// Has a place take what is in the log: first what is in the log of every shard goes there, then its control
@@ -168,7 +244,7 @@ impl Pool {
         let tenant = common.superblock.members.begin(id).ok_or_else(none)?;
         let drive = match candidate {
             Candidate::Drive(index) => Some(index),
-            Candidate::Memory(_) => None,
+            Candidate::Device(_) => None,
         };
         let shards = Arc::clone(common);
         let join = move |shard: Rc<Shard>| {
@@ -177,7 +253,7 @@ impl Pool {
             async move {
                 let number = shard.base.writer.shard();
                 let place = match &candidate {
-                    Candidate::Memory(pmem) => Place::Memory(area_of(&label, pmem, number)),
+                    Candidate::Device(device) => part_of(&label, device, number),
                     Candidate::Drive(index) => {
                         let zone = zone_of(&label, &common.superblock.drives, *index, number);
                         let gone = || Error::new(Kind::Failed, format!("drive {index} failed"));

@@ -23,8 +23,8 @@ use crate::limits::{
     AU_MAX, AU_MIN, AUS_MIN, AUS_PER_DRIVE, DRIVES_MAX, SHARD_LOG_BYTES, SHARD_SEGMENTS,
     SHARD_SEGMENTS_MIN, SHARDS_MAX, UNITS_PER_AU,
 };
-use crate::log::{Area, Device, LOG_BYTES_MIN, Zone};
-use crate::superblock::{Kept, Place};
+use crate::log::{Area, Device, LOG_BYTES_MIN, LogDevice, Zone};
+use crate::superblock::{Kept, Place as RootPlace};
 
 /// Bytes of a commit log where nobody says, and for small pools the share of a drive it takes.
 const LOG_DEFAULT: u64 = 256 << 20;
@@ -42,13 +42,35 @@ impl LogSpec {
             Self::Pmem(_) => LogKind::Pmem,
             Self::Bbu(_) => LogKind::Bbu,
             Self::Drives => LogKind::Drives,
+            Self::Remote(_) => LogKind::Remote,
         }
     }
 
-    pub(super) fn devices(&self) -> &[Arc<Pmem>] {
+    /// Its devices, unless it is on the pool's drives.
+    #[must_use]
+    pub fn devices(&self) -> Vec<LogDevice> {
         match self {
-            Self::Pmem(devices) | Self::Bbu(devices) => devices,
-            Self::Drives => &[],
+            Self::Pmem(devices) | Self::Bbu(devices) => {
+                devices.iter().cloned().map(LogDevice::Memory).collect()
+            }
+            Self::Drives => Vec::new(),
+            Self::Remote(devices) => devices.clone(),
+        }
+    }
+
+    /// The same on those of its devices alone that `keep` wants.
+    pub(super) fn with_devices(&self, keep: impl Fn(&LogDevice) -> bool) -> Self {
+        let memory = |devices: &[Arc<Pmem>]| {
+            let kept = devices.iter().filter(|pmem| keep(&LogDevice::Memory(Arc::clone(pmem))));
+            kept.cloned().collect()
+        };
+        match self {
+            Self::Pmem(devices) => Self::Pmem(memory(devices)),
+            Self::Bbu(devices) => Self::Bbu(memory(devices)),
+            Self::Drives => Self::Drives,
+            Self::Remote(devices) => {
+                Self::Remote(devices.iter().filter(|device| keep(device)).cloned().collect())
+            }
         }
     }
 }
@@ -69,6 +91,9 @@ pub(crate) fn device(label: &Label, log: &LogSpec, drives: &DriveSet, shard: u16
             let zone = |drive| Zone { drive, offset: label.catalog.end() + skip };
             let members = label.current_members().filter_map(|member| member.drive);
             Device::Drives(members.filter_map(|d| drives.drive(d).cloned()).map(zone).collect())
+        }
+        LogSpec::Remote(devices) => {
+            Device::Both(devices.iter().map(|device| device.place(skip)).collect())
         }
     }
 }
@@ -200,7 +225,7 @@ fn suiting_shards(reactors: usize, segments: u64, log_bytes: u64) -> u16 {
 
 /// Bytes of commit log that all shards can have together.
 fn log_room(spec: &PoolSpec, smallest: u64) -> u64 {
-    let devices = spec.log.devices().iter().map(|device| device.capacity()).min();
+    let devices = spec.log.devices().iter().filter_map(LogDevice::capacity).min();
     let suits = devices.unwrap_or_else(|| LOG_DEFAULT.min(smallest / LOG_SHARE));
     spec.log_bytes.unwrap_or(suits)
 }
@@ -209,7 +234,7 @@ fn log_room(spec: &PoolSpec, smallest: u64) -> u64 {
 fn log_bytes(spec: &PoolSpec, smallest: u64, shards: u16) -> Result<u64> {
     let all = log_room(spec, smallest);
     let bytes = (all / u64::from(shards)) & !(u64_of(BLOCK) - 1);
-    let room = spec.log.devices().iter().map(|device| device.capacity()).min();
+    let room = spec.log.devices().iter().filter_map(LogDevice::capacity).min();
     if bytes < LOG_BYTES_MIN || room.is_some_and(|room| bytes * u64::from(shards) > room) {
         let least = LOG_BYTES_MIN * u64::from(shards);
         let (all, least) = (show(all), show(least.next_multiple_of(MIB)));
@@ -253,17 +278,20 @@ impl Pool {
     /// no space behind one for what must not lack it later: labels and log.
     pub async fn create(spec: PoolSpec, on: &[Handle]) -> Result<Self> {
         let sizes: Vec<u64> = spec.drives.iter().map(|drive| drive.capacity()).collect();
+        for device in spec.log.devices() {
+            device.answers().await?;
+        }
         let label = plan(&spec, &sizes, on.len())?;
         for (index, drive) in spec.drives.iter().enumerate() {
             area::wipe(drive, label.catalog).await?;
             set_aside(index, drive, &label).await?;
         }
         let drives = drive_set(&label, spec.drives.iter().cloned().map(Some).collect());
-        let places = vec![Place::default(); spec.drives.len()];
+        let places = vec![RootPlace::default(); spec.drives.len()];
         let kept = Kept::new(label.catalog, Catalog::default(), places);
         let media = LogMedia::of(&label, &spec.log);
         let found = Found { newest: label.clone(), behind: Vec::new(), drives };
-        let frame = Frame::new(found, label.clone(), label, media, kept)?;
+        let frame = Frame::new(found, label.clone(), label, media.clone(), kept)?;
         frame
             .common
             .superblock
@@ -272,6 +300,7 @@ impl Pool {
         let pool = Self::assemble(frame, on, Begin::New).await?;
         // Labels last: without them there is no pool.
         pool.or_stop(pool.0.common.superblock.write_labels(|_| ()).await).await?;
+        pool.note_remotes(&media.devices(), &[]);
         pool.keep_copies(Vec::new());
         Ok(pool)
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use media::Pmem;
+use reactor::join_all;
 use stdx::Prng;
 use stdx::num::{low8, u64_of, usize32};
 
@@ -13,7 +14,7 @@ use crate::drives::DriveSet;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{Label, LogKind, LogMember};
 use crate::limits::LOG_COPIES_MAX;
-use crate::log::{Area, Device, Identity, Owner, Place, Seat, Site, Zone, identify};
+use crate::log::{Device, Identity, LogDevice, Owner, Place, Seat, Site, Zone, identify};
 
 /// Copies of a log on drives: it bears what the pool bears, and a damaged sector at least.
 pub(super) fn copies_on_drives(parity: u8, drives: usize) -> usize {
@@ -29,23 +30,22 @@ pub(super) fn new_members(
 ) -> Vec<LogMember> {
     let mut member = |drive| LogMember { id: random_id(prng), drive, current: true };
     match log {
-        LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
-            devices.iter().map(|_| member(None)).collect()
-        }
         LogSpec::Drives => drives.take(copies).map(|drive| member(Some(drive))).collect(),
+        apart => apart.devices().iter().map(|_| member(None)).collect(),
     }
 }
 
 /// The media of the log's devices, each with its slot among the members.
 #[derive(Clone)]
 pub(super) enum LogMedia {
-    Memory(Vec<(usize, Arc<Pmem>)>),
+    /// Apart from the pool's drives.
+    Apart(Vec<(usize, LogDevice)>),
     Drives(Vec<(usize, u16)>),
 }
 
-/// A shard's part of a device of memory.
-pub(super) fn area_of(label: &Label, pmem: &Arc<Pmem>, shard: u16) -> Area {
-    Area { pmem: Arc::clone(pmem), offset: u64::from(shard) * label.log_bytes }
+/// A shard's part of a device.
+pub(super) fn part_of(label: &Label, device: &LogDevice, shard: u16) -> Place {
+    device.place(u64::from(shard) * label.log_bytes)
 }
 
 /// A shard's zone on a drive, if that can be used.
@@ -58,32 +58,44 @@ impl LogMedia {
     /// Of members that are all new.
     pub fn of(label: &Label, log: &LogSpec) -> Self {
         match log {
-            LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
-                Self::Memory(devices.iter().cloned().enumerate().collect())
-            }
             LogSpec::Drives => {
                 let drives = label.log_members.iter().enumerate();
                 Self::Drives(drives.filter_map(|(n, member)| Some((n, member.drive?))).collect())
             }
+            apart => Self::Apart(apart.devices().into_iter().enumerate().collect()),
+        }
+    }
+
+    /// Those that are no drives of the pool, with their slots.
+    pub fn devices(&self) -> Vec<(usize, LogDevice)> {
+        match self {
+            Self::Apart(devices) => devices.clone(),
+            Self::Drives(_) => Vec::new(),
         }
     }
 
     /// The devices that are memory.
     pub fn memory(&self) -> Vec<Arc<Pmem>> {
-        match self {
-            Self::Memory(devices) => devices.iter().map(|(_, pmem)| Arc::clone(pmem)).collect(),
-            Self::Drives(_) => Vec::new(),
-        }
+        let Self::Apart(devices) = self else { return Vec::new() };
+        let memory = devices.iter().filter_map(|(_, device)| match device {
+            LogDevice::Memory(pmem) => Some(Arc::clone(pmem)),
+            LogDevice::Remote(_) => None,
+        });
+        memory.collect()
     }
 
     /// Where a shard's log lies.
     pub fn site(&self, label: &Label, common: &Arc<Common>, shard: u16) -> Site {
         let owner = Owner::Pool(Arc::clone(common));
         let (device, seats) = match self {
-            Self::Memory(devices) => {
-                let areas = devices.iter().map(|(_, pmem)| area_of(label, pmem, shard)).collect();
+            Self::Apart(devices) => {
+                let places = devices.iter().map(|(_, device)| part_of(label, device, shard));
                 let seats = devices.iter().map(|(slot, _)| Seat { slot: *slot, drive: None });
-                (Device::Memory(areas), seats.collect())
+                let device = match label.log {
+                    LogKind::Remote => Device::Both(places.collect()),
+                    _ => Device::Memory(places.filter_map(Place::into_area).collect()),
+                };
+                (device, seats.collect())
             }
             Self::Drives(members) => {
                 let zone = |drive| zone_of(label, &common.superblock.drives, drive, shard);
@@ -119,8 +131,8 @@ pub(super) struct Plan {
     pub after: Label,
     pub begin: Begin,
     pub media: LogMedia,
-    /// Devices of memory that are given and not current: to be made whole.
-    pub spare: Vec<Arc<Pmem>>,
+    /// Devices that are given and not current: to be made whole.
+    pub spare: Vec<LogDevice>,
     /// Devices that had the log are not among those given; it was not needed.
     pub without: bool,
 }
@@ -132,9 +144,9 @@ fn missing(what: impl Into<String>) -> Error {
 /// What the devices given have of the log.
 struct Given {
     /// Of those that are current, by slot.
-    memory: Vec<(usize, Arc<Pmem>)>,
+    apart: Vec<(usize, LogDevice)>,
     drives: Vec<(usize, u16)>,
-    spare: Vec<Arc<Pmem>>,
+    spare: Vec<LogDevice>,
     /// The highest term that any device knows of.
     term: u64,
     /// Why one cannot be read that may have been current.
@@ -143,12 +155,16 @@ struct Given {
 
 impl Given {
     fn nothing() -> Self {
-        let (memory, drives, spare) = (Vec::new(), Vec::new(), Vec::new());
-        Self { memory, drives, spare, term: 0, failure: None }
+        let (apart, drives, spare) = (Vec::new(), Vec::new(), Vec::new());
+        Self { apart, drives, spare, term: 0, failure: None }
     }
 
     fn has(&self, slot: usize) -> bool {
-        self.memory.iter().any(|(n, _)| *n == slot) || self.drives.iter().any(|(n, _)| *n == slot)
+        self.apart.iter().any(|(n, _)| *n == slot) || self.drives.iter().any(|(n, _)| *n == slot)
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.apart.is_empty() && self.drives.is_empty()
     }
 }
 
@@ -157,41 +173,49 @@ fn slot_of(label: &Label, id: [u8; 16]) -> Option<usize> {
     label.log_members.iter().position(|member| member.current && member.id == id)
 }
 
-fn is_long_enough(label: &Label, pmem: &Arc<Pmem>) -> bool {
-    pmem.capacity() >= label.log_bytes * u64::from(label.shards)
+fn is_long_enough(label: &Label, device: &LogDevice) -> bool {
+    let needs = label.log_bytes * u64::from(label.shards);
+    device.capacity().is_none_or(|bytes| bytes >= needs)
 }
 
 /// The log on those devices that are as long as it: one that was cut short has lost what was behind its end, and others
 /// may have that.
 fn fitting(label: &Label, log: &LogSpec) -> Result<LogSpec> {
-    let fits = |devices: &[Arc<Pmem>]| -> Result<Vec<Arc<Pmem>>> {
-        let long = devices.iter().filter(|pmem| is_long_enough(label, pmem)).cloned();
-        let long: Vec<_> = long.collect();
-        if long.is_empty() && !devices.is_empty() {
-            let context = format!(
-                "the log's device is shorter than the log of pool {}, which has {} bytes",
-                label.name,
-                label.log_bytes * u64::from(label.shards)
-            );
-            return Err(Error::new(Kind::Invalid, context));
-        }
-        Ok(long)
-    };
-    Ok(match log {
-        LogSpec::Pmem(devices) => LogSpec::Pmem(fits(devices)?),
-        LogSpec::Bbu(devices) => LogSpec::Bbu(fits(devices)?),
-        LogSpec::Drives => LogSpec::Drives,
-    })
+    let fitting = log.with_devices(|device| is_long_enough(label, device));
+    if fitting.devices().is_empty() && !log.devices().is_empty() {
+        let context = format!(
+            "the log's device is shorter than the log of pool {}, which has {} bytes",
+            label.name,
+            label.log_bytes * u64::from(label.shards)
+        );
+        return Err(Error::new(Kind::Invalid, context));
+    }
+    Ok(fitting)
 }
 
-async fn look_at_memory(label: &Label, devices: &[Arc<Pmem>]) -> Result<Given> {
+/// The log on those of its devices that answer, and why the others do not. A namespace of another target that is away
+/// is one that its pool opens without, as long as another device has the log.
+pub(super) async fn answering(log: &LogSpec) -> (LogSpec, Option<Error>) {
+    let LogSpec::Remote(devices) = log else { return (log.clone(), None) };
+    let asked = join_all(devices.iter().map(LogDevice::answers)).await;
+    let (mut there, mut silent) = (Vec::new(), None);
+    for (device, answer) in devices.iter().zip(asked) {
+        match answer {
+            Ok(()) => there.push(device.clone()),
+            Err(error) => silent = Some(error),
+        }
+    }
+    (LogSpec::Remote(there), silent)
+}
+
+async fn look_at_devices(label: &Label, devices: &[LogDevice]) -> Result<Given> {
     let mut given = Given::nothing();
     let (ring, pool) = (ring(label, 0), label.pool);
     let all_current = label.log_members.iter().all(|member| member.current);
     let mut nameless = Vec::new();
-    for pmem in devices {
+    for device in devices {
         let parts: Vec<Place> =
-            (0..label.shards).map(|shard| Place::Memory(area_of(label, pmem, shard))).collect();
+            (0..label.shards).map(|shard| part_of(label, device, shard)).collect();
         let identity = match identify(&parts, label.log_bytes, pool, ring).await {
             Ok(identity) => identity,
             Err(error) => {
@@ -205,23 +229,23 @@ async fn look_at_memory(label: &Label, devices: &[Arc<Pmem>]) -> Result<Given> {
                     "the log's device has another pool's commit log, or other data",
                 ));
             }
-            Identity::Blank => given.spare.push(Arc::clone(pmem)),
-            Identity::Records => nameless.push(Arc::clone(pmem)),
+            Identity::Blank => given.spare.push(device.clone()),
+            Identity::Records => nameless.push(device.clone()),
             Identity::Member { id, term } => {
                 given.term = given.term.max(term);
                 match slot_of(label, id).filter(|slot| !given.has(*slot)) {
-                    Some(slot) => given.memory.push((slot, Arc::clone(pmem))),
-                    None => given.spare.push(Arc::clone(pmem)),
+                    Some(slot) => given.apart.push((slot, device.clone())),
+                    None => given.spare.push(device.clone()),
                 }
             }
         }
     }
     // A device whose control blocks are damaged has no name any more. Where none is stale it can only be current.
-    for pmem in nameless {
+    for device in nameless {
         let free = (0..label.log_members.len()).find(|slot| !given.has(*slot));
         match free.filter(|_| all_current) {
-            Some(slot) => given.memory.push((slot, pmem)),
-            None => given.spare.push(pmem),
+            Some(slot) => given.apart.push((slot, device)),
+            None => given.spare.push(device),
         }
     }
     Ok(given)
@@ -262,7 +286,7 @@ impl Plan {
     /// labels do not know.)
     pub fn is_witness(&self) -> bool {
         let all = self.before.current_members().count() == usize::from(self.before.log_copies);
-        let apart = matches!(&self.media, LogMedia::Memory(_));
+        let apart = matches!(&self.media, LogMedia::Apart(_));
         let found = match self.begin {
             Begin::Found { .. } => true,
             Begin::Clean => !self.without,
@@ -292,10 +316,8 @@ impl Plan {
         }
         let log = &fitting(&label, log)?;
         let given = match log {
-            LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
-                look_at_memory(&label, devices).await?
-            }
             LogSpec::Drives => look_at_zones(&label, drives).await,
+            apart => look_at_devices(&label, &apart.devices()).await?,
         };
         if label.closed {
             let without = label
@@ -305,8 +327,7 @@ impl Plan {
                 .any(|(slot, member)| member.current && !given.has(slot));
             return Self::rebuilt(label, log, drives, Begin::Clean, without);
         }
-        if given.memory.is_empty()
-            && given.drives.is_empty()
+        if given.is_nothing()
             && let Some(error) = given.failure
         {
             // Whoever goes on without it leaves it out.
@@ -322,7 +343,7 @@ impl Plan {
         let current = |slot: &usize| label.log_members[*slot].current;
         let lost: Vec<usize> =
             (0..label.log_members.len()).filter(current).filter(|slot| !given.has(*slot)).collect();
-        if given.memory.is_empty() && given.drives.is_empty() || given.term > term {
+        if given.is_nothing() || given.term > term {
             if accept_loss {
                 return Self::rebuilt(label, log, drives, Begin::LogLost, true);
             }
@@ -335,7 +356,7 @@ impl Plan {
         }
         let media = match log {
             LogSpec::Drives => LogMedia::Drives(given.drives),
-            LogSpec::Pmem(_) | LogSpec::Bbu(_) => LogMedia::Memory(given.memory),
+            _ => LogMedia::Apart(given.apart),
         };
         let (begin, spare) = (Begin::Found { accept_loss }, given.spare);
         Ok(Self { before: after.clone(), after, begin, media, spare, without: false })
@@ -420,5 +441,6 @@ const fn name_of(log: LogKind) -> &'static str {
         LogKind::Pmem => "persistent memory",
         LogKind::Bbu => "protected memory",
         LogKind::Drives => "its drives",
+        LogKind::Remote => "namespaces of other targets",
     }
 }

@@ -3,12 +3,12 @@
 //! Those it is to have are made whole beside those it has; then one label says that they are current and the others are
 //! not. Whoever opens the pool finds the ones or the others, as that label is there or not, and they have everything.
 
-use super::copies::Candidate;
-use super::members::{area_of, copies_on_drives};
+use super::copies::{Candidate, RemoteCopy};
+use super::members::{copies_on_drives, part_of};
 use super::{LogSpec, Pool};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{Label, LogKind};
-use crate::log::{Identity, Place, Tenant, identify};
+use crate::log::{Identity, Tenant, identify};
 use stdx::num::{low8, u64_of};
 
 fn invalid<T>(what: impl Into<String>) -> Result<T> {
@@ -29,7 +29,7 @@ impl Pool {
         let label = self.0.common.superblock.label();
         let places = match &to {
             LogSpec::Drives => self.zones(&label)?,
-            LogSpec::Pmem(_) | LogSpec::Bbu(_) => blank_devices(&label, &to).await?,
+            apart => blank_devices(&label, apart).await?,
         };
         let mut new = Vec::new();
         let moved = self.bring(&to, places, &mut new).await;
@@ -40,12 +40,16 @@ impl Pool {
                 let id = members.id(tenant.slot);
                 listed.current_members().any(|member| member.id == id)
             };
-            for (tenant, _) in new.into_iter().filter(|(tenant, _)| !is_listed(*tenant)) {
+            for (tenant, _) in new.iter().copied().filter(|(tenant, _)| !is_listed(*tenant)) {
                 members.give_up(tenant);
             }
         }
         let label = self.0.common.superblock.label();
-        let is_memory = label.log != LogKind::Drives;
+        let is_memory = matches!(label.log, LogKind::Pmem | LogKind::Bbu);
+        if moved.is_ok() {
+            let have = new.iter().map(|(tenant, _)| *tenant).zip(to.devices());
+            *self.0.remotes.borrow_mut() = RemoteCopy::of(have);
+        }
         let settle = move |shard: std::rc::Rc<crate::shard::Shard>| async move {
             shard.base.log.drop_retired();
             if is_memory { shard.base.log.go_straight().await } else { Ok(()) }
@@ -61,7 +65,7 @@ impl Pool {
         places: Vec<Candidate>,
         new: &mut Vec<(Tenant, Option<u16>)>,
     ) -> Result<()> {
-        if matches!(to, LogSpec::Drives) {
+        if matches!(to, LogSpec::Drives | LogSpec::Remote(_)) {
             self.each(|shard| async move { shard.base.log.gather().await }).await?;
         }
         let copies = low8(u64_of(places.len()));
@@ -93,27 +97,26 @@ impl Pool {
     }
 }
 
-/// Devices of memory that have nothing, and room for the log.
+/// Devices that have nothing, and room for the log.
 async fn blank_devices(label: &Label, to: &LogSpec) -> Result<Vec<Candidate>> {
     let devices = to.devices();
     if devices.is_empty() || devices.len() > crate::limits::LOG_COPIES_MAX {
         return invalid("name one device for the log, or two that mirror each other");
     }
     let mut places = Vec::new();
-    for pmem in devices {
+    for device in devices {
+        device.answers().await?;
         let needs = label.log_bytes * u64::from(label.shards);
-        if pmem.capacity() < needs {
-            let has = pmem.capacity();
+        if let Some(has) = device.capacity().filter(|&has| has < needs) {
             return invalid(format!("a device of {has} bytes is too short: the log has {needs}"));
         }
-        let parts = (0..label.shards).map(|shard| Place::Memory(area_of(label, pmem, shard)));
-        let parts: Vec<_> = parts.collect();
+        let parts: Vec<_> = (0..label.shards).map(|shard| part_of(label, &device, shard)).collect();
         let ring = super::ring(label, 0);
         match identify(&parts, label.log_bytes, label.pool, ring).await? {
-            Identity::Blank => places.push(Candidate::Memory(std::sync::Arc::clone(pmem))),
+            Identity::Blank => places.push(Candidate::Device(device)),
             // A copy that it had before is written over from end to end.
             Identity::Member { id, .. } if !label.current_members().any(|m| m.id == id) => {
-                places.push(Candidate::Memory(std::sync::Arc::clone(pmem)));
+                places.push(Candidate::Device(device));
             }
             Identity::Member { .. } => return invalid("the device has the log already"),
             Identity::Records | Identity::Foreign => {

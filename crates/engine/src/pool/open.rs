@@ -6,7 +6,7 @@ use media::Drive;
 use reactor::Handle;
 
 use super::assemble::{Found, Frame, drive_set, is_for_one_that_went};
-use super::members::{Begin, Plan};
+use super::members::{Begin, Plan, answering};
 use super::newest::{Newest, newest_catalog};
 use super::{LogSpec, Pool};
 use crate::area;
@@ -14,6 +14,7 @@ use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use crate::format::label::{DriveMark, Label, PoolState};
+use crate::log::LogDevice;
 
 /// How a pool is to be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -278,6 +279,11 @@ impl Pool {
                 area::write_label(drive, &early).await?;
             }
         }
+        let named = log.devices();
+        let (log, silent) = answering(&log).await;
+        if let (true, Some(error)) = (log.devices().is_empty(), silent) {
+            return Err(error);
+        }
         let without_log = Plan::without_log(label.clone(), &log, &set);
         let plan = Plan::new(label, found_term, &log, &set, options.accept_loss).await?;
         if risky && !plan.is_witness() {
@@ -289,14 +295,14 @@ impl Pool {
         }
         let has_log = matches!(plan.begin, Begin::Found { .. });
         let found = |drives| Found { newest: newest_label.clone(), behind: behind.clone(), drives };
-        let opened = Self::open_as(plan, newest, found(set), options, on).await;
+        let opened = Self::open_as(plan, newest, found(set), (options, &named), on).await;
         let pool = match opened {
             Err(error) if error.kind == Kind::Loss && has_log && options.accept_loss => {
                 // An old copy is no log at all.
                 let without_log = without_log?;
                 let set = drive_set(&without_log.before, drives);
                 let newest = newest_catalog(&set, &without_log.before, options.accept_loss).await?;
-                Self::open_as(without_log, newest, found(set), options, on).await?
+                Self::open_as(without_log, newest, found(set), (options, &named), on).await?
             }
             opened => opened?,
         };
@@ -311,12 +317,12 @@ impl Pool {
         plan: Plan,
         newest: Newest,
         found: Found,
-        options: OpenOptions,
+        (options, named): (OpenOptions, &[LogDevice]),
         on: &[Handle],
     ) -> Result<Self> {
         let Plan { before, after, begin, media, spare, without } = plan;
         let (alike, kept) = (newest.alike, newest.kept(&before));
-        let frame = Frame::new(found, before, after.clone(), media, kept)?;
+        let frame = Frame::new(found, before, after.clone(), media.clone(), kept)?;
         let pool = Self::assemble(frame, on, begin).await?;
         pool.0.log_lost.set(begin == Begin::LogLost);
         pool.0.log_rebuilt.set(begin == Begin::Clean && without);
@@ -344,6 +350,7 @@ impl Pool {
         }
         pool.or_stop(pool.adopt_volumes().await).await?;
         pool.or_stop(pool.recover_windows(options.accept_loss).await).await?;
+        pool.note_remotes(&media.devices(), named);
         pool.keep_copies(spare);
         Ok(pool)
     }

@@ -40,6 +40,7 @@ mod quotas;
 mod rebuild;
 mod rejoin;
 mod rejoin_power;
+mod remote_log;
 mod replace;
 mod reservations;
 mod rollback;

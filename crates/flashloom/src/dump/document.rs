@@ -210,6 +210,7 @@ impl Pool {
                 LogKind::Pmem => "pmem",
                 LogKind::Bbu => "bbu",
                 LogKind::Drives => "drives",
+                LogKind::Remote => "remote",
             },
         }
     }

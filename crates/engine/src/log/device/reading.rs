@@ -1,37 +1,22 @@
 //! What single devices hold, whatever the others do: for recovery, and for whoever looks at a log as it lies.
 
 use super::{CONTROL_BYTES, Control, Error, Kind, Member, MemberId, PAGE, Place, Result, SLOT};
-use super::{Drive, Rc, Store, TRANSFER_MAX, Zone, commit_len, u64_of, usize64};
+use super::{Rc, Store, TRANSFER_MAX, commit_len, u64_of, usize64};
 
 impl Store {
     /// Bytes of the ring as the `n`th device has them, zeroes where its medium does not give them;
     /// `None` when it does not answer.
     pub async fn read_copy(&self, n: usize, at: u64, len: usize) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; len];
-        match &self.member(n)?.place {
-            Place::Memory(area) => {
-                let from = area.offset + CONTROL_BYTES + at;
-                if area.pmem.read(from, &mut bytes).is_err() {
-                    // A page that cannot be read must not hide the records around it.
-                    for (offset, out) in pages(from, &mut bytes) {
-                        if area.pmem.read(offset, out).is_err() {
-                            out.fill(0);
-                        }
-                    }
-                }
+        let place = &self.member(n)?.place;
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(TRANSFER_MAX);
+            let out = &mut bytes[done..done + part];
+            if matches!(read_part(place, at + u64_of(done), out).await, Read::Nothing) {
+                return Ok(None);
             }
-            Place::Zone(zone) => {
-                let mut done = 0;
-                while done < len {
-                    let part = (len - done).min(TRANSFER_MAX);
-                    let offset = zone.offset + CONTROL_BYTES + at + u64_of(done);
-                    let out = &mut bytes[done..done + part];
-                    if !read_what_there_is(&zone.drive, offset, out).await {
-                        return Ok(None);
-                    }
-                    done += part;
-                }
-            }
+            done += part;
         }
         Ok(Some(bytes))
     }
@@ -55,34 +40,41 @@ impl Store {
     /// Copies a part of the ring from the `n`th device into the image, if all of it can be read.
     pub async fn load_from(&self, n: usize, at: u64, len: usize) -> Result<()> {
         let member = self.member(n)?;
-        let (Some(image), Place::Zone(zone)) = (self.image(), &member.place) else {
-            return Ok(());
-        };
-        if let Ok(read) = zone.drive.read(zone.offset + CONTROL_BYTES + at, len).await {
-            image.ring.write(at, &read)?;
+        let Some(image) = self.image() else { return Ok(()) };
+        match &member.place {
+            Place::Zone(zone) => {
+                if let Ok(read) = zone.drive.read(zone.offset + CONTROL_BYTES + at, len).await {
+                    image.ring.write(at, &read)?;
+                }
+            }
+            Place::Memory(area) => {
+                let mut bytes = vec![0; len];
+                if area.pmem.read(area.offset + CONTROL_BYTES + at, &mut bytes).is_ok() {
+                    image.ring.write(at, &bytes)?;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Fills the image from the zones: from the first, and where it cannot be read from the second.
+    /// Fills the image from the devices: from the first, and where it cannot be read from the second.
     /// What neither has is left as it is: no record will be found there.
     pub async fn load(&self, ring_bytes: u64) -> Result<()> {
         let Some(image) = self.image() else { return Ok(()) };
-        let zones: Vec<Zone> = self.members().iter().flatten().filter_map(|m| m.zone()).collect();
+        let members: Vec<Rc<Member>> = self.members().iter().flatten().cloned().collect();
         let mut at = 0;
         while at < ring_bytes {
             let len = commit_len(at, ring_bytes - at, ring_bytes);
-            for zone in &zones {
-                let offset = zone.offset + CONTROL_BYTES + at;
-                if let Ok(read) = zone.drive.read(offset, len).await {
-                    image.ring.write(at, &read)?;
-                    break;
-                }
+            for member in &members {
+                let mut bytes = vec![0; len];
                 // Pages the next member may have. Without it, a sector that cannot be read must not
                 // hide the records around it.
-                let mut bytes = vec![0; len];
-                if read_what_there_is(&zone.drive, offset, &mut bytes).await {
+                let read = read_part(&member.place, at, &mut bytes).await;
+                if !matches!(read, Read::Nothing) {
                     image.ring.write(at, &bytes)?;
+                }
+                if matches!(read, Read::All) {
+                    break;
                 }
             }
             at += u64_of(len);
@@ -127,24 +119,48 @@ pub(in crate::log) async fn read_slot(place: &Place, slot: u64) -> Result<[u8; S
     }
 }
 
-/// Reads a range, at most a transfer; pages that the medium does not give are zeroes. False when the
-/// drive does not answer.
-async fn read_what_there_is(drive: &Drive, offset: u64, out: &mut [u8]) -> bool {
-    match drive.read(offset, out.len()).await {
-        Ok(read) => {
-            out.copy_from_slice(&read);
-            return true;
+/// How much of a range was read.
+enum Read {
+    All,
+    /// Pages that the medium does not give are zeroes: they must not hide the records around them.
+    Some,
+    /// The device does not answer.
+    Nothing,
+}
+
+/// Reads bytes of the ring, at most a transfer.
+async fn read_part(place: &Place, at: u64, out: &mut [u8]) -> Read {
+    match place {
+        Place::Memory(area) => {
+            let from = area.offset + CONTROL_BYTES + at;
+            if area.pmem.read(from, out).is_ok() {
+                return Read::All;
+            }
+            for (offset, out) in pages(from, out) {
+                if area.pmem.read(offset, out).is_err() {
+                    out.fill(0);
+                }
+            }
         }
-        Err(error) if error.kind == media::Kind::Medium => {}
-        Err(_) => return false,
-    }
-    for (at, out) in pages(offset, out) {
-        match drive.read(at, out.len()).await {
-            Ok(read) => out.copy_from_slice(&read),
-            Err(_) => out.fill(0),
+        Place::Zone(zone) => {
+            let from = zone.offset + CONTROL_BYTES + at;
+            match zone.drive.read(from, out.len()).await {
+                Ok(read) => {
+                    out.copy_from_slice(&read);
+                    return Read::All;
+                }
+                Err(error) if error.kind == media::Kind::Medium => {}
+                Err(_) => return Read::Nothing,
+            }
+            for (at, out) in pages(from, out) {
+                match zone.drive.read(at, out.len()).await {
+                    Ok(read) => out.copy_from_slice(&read),
+                    Err(_) => out.fill(0),
+                }
+            }
         }
     }
-    true
+    Read::Some
 }
 
 /// What lies from `offset` on, cut at the borders of pages.

@@ -127,20 +127,26 @@ fn mirrored_memory_bears_a_side_that_rots() {
     }
 }
 
-/// Drives that lose their power together.
+/// Devices that lose their power together.
 struct Pair {
     drives: Vec<Arc<Simulated>>,
+    /// In place of the first drive.
+    memory: Option<Arc<SimulatedPmem>>,
 }
 
 impl Pair {
-    fn new(prng: &mut Prng) -> Self {
+    fn new(prng: &mut Prng, with_memory: bool) -> Self {
+        let power = Arc::<Power>::default();
+        let memory = with_memory.then(|| SimulatedPmem::with_power(BYTES, Arc::clone(&power)));
         let options = SimulatedOptions {
             capacity: 8 << 20,
+            power,
             volatile_cache: prng.below(2) == 0,
             ..SimulatedOptions::default()
         };
         let drive = |seed| Simulated::new(SimulatedOptions { seed, ..options.clone() });
-        Self { drives: vec![drive(prng.next_u64()), drive(prng.next_u64())] }
+        let drives = vec![drive(prng.next_u64()), drive(prng.next_u64())];
+        Self { drives, memory: memory.map(Arc::new) }
     }
 
     fn device(&self) -> Device {
@@ -148,10 +154,20 @@ impl Pair {
             drive: Arc::new(Drive::Simulated(Arc::clone(drive))),
             offset: 1 << 20,
         };
-        Device::Drives(self.drives.iter().map(zone).collect())
+        let Some(memory) = &self.memory else {
+            return Device::Drives(self.drives.iter().map(zone).collect());
+        };
+        let pmem = Arc::new(Pmem::Simulated(Arc::clone(memory)));
+        Device::Both(vec![
+            Place::Memory(Area { pmem, offset: 0 }),
+            Place::Zone(zone(&self.drives[1])),
+        ])
     }
 
     fn power_cut(&self, prng: &mut Prng) {
+        if let Some(memory) = &self.memory {
+            memory.crash(prng);
+        }
         for drive in &self.drives {
             drive.power_cut(prng);
         }
@@ -200,9 +216,9 @@ async fn destage(scene: Rc<Scene>, mut prng: Prng) {
     }
 }
 
-async fn drives_story(seed: u64, faults: SimulatedFaults) {
+async fn drives_story(seed: u64, with_memory: bool, faults: SimulatedFaults) {
     let mut prng = Prng::new(seed);
-    let pair = Pair::new(&mut prng);
+    let pair = Pair::new(&mut prng, with_memory);
     let log = Log::create(pair.device(), BYTES, RING).await.unwrap();
     let histories = RefCell::new((0..WRITERS).map(|_| History::default()).collect());
     let mut scene = Rc::new(Scene { log, histories, trims: Cell::default() });
@@ -244,8 +260,9 @@ async fn drives_story(seed: u64, faults: SimulatedFaults) {
 
 #[test]
 fn drives_recover_what_was_acknowledged_from_any_crash() {
-    for seed in 0..10 {
-        simulate_in(seed, Order::Shuffled, drives_story(seed, SimulatedFaults::default()));
+    for seed in 0..20 {
+        let faults = SimulatedFaults::default();
+        simulate_in(seed, Order::Shuffled, drives_story(seed, seed % 2 == 1, faults));
     }
 }
 
@@ -260,8 +277,8 @@ fn two_drives_bear_one_that_lies() {
         slow_ppm: 1_000,
         ..SimulatedFaults::default()
     };
-    for seed in 500..510 {
-        simulate_in(seed, Order::Shuffled, drives_story(seed, faults));
+    for seed in 500..520 {
+        simulate_in(seed, Order::Shuffled, drives_story(seed, seed % 2 == 1, faults));
     }
 }
 

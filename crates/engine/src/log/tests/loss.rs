@@ -199,18 +199,24 @@ fn a_damaged_record_takes_nothing_else_with_it() {
     }
 }
 
+fn places(device: &Device) -> Vec<Place> {
+    match device {
+        Device::Memory(areas) => areas.iter().cloned().map(Place::Memory).collect(),
+        Device::Drives(zones) => zones.iter().cloned().map(Place::Zone).collect(),
+        Device::Both(places) => places.clone(),
+    }
+}
+
 /// Damages both control slots on every device.
 async fn damage_control(device: &Device) {
     for at in [0, PAGE] {
-        match device {
-            Device::Memory(areas) => {
-                for area in areas {
+        for place in places(device) {
+            match place {
+                Place::Memory(area) => {
                     area.pmem.write(area.offset + at, &[0xA5; 64]).unwrap();
                     area.pmem.fence();
                 }
-            }
-            Device::Drives(zones) => {
-                for zone in zones {
+                Place::Zone(zone) => {
                     let mut page = reactor::buffer::alloc(usize64(PAGE)).await;
                     page.fill(0xA5);
                     zone.drive.write(zone.offset + at, page, true).await.unwrap();
@@ -225,6 +231,7 @@ fn first_of(device: &Device) -> Device {
     match device {
         Device::Memory(areas) => Device::Memory(areas[..1].to_vec()),
         Device::Drives(zones) => Device::Drives(zones[..1].to_vec()),
+        Device::Both(places) => Device::Both(places[..1].to_vec()),
     }
 }
 

@@ -20,6 +20,7 @@ struct Machine {
     drives: Vec<Arc<Drive>>,
     memories: Vec<Arc<SimulatedPmem>>,
     devices: Vec<Arc<Pmem>>,
+    far: Arc<Drive>,
 }
 
 impl Machine {
@@ -31,12 +32,14 @@ impl Machine {
             power: Arc::clone(&power),
             ..SimulatedOptions::default()
         };
-        let media: Vec<_> = (0..5).map(|n| Simulated::new(options(n))).collect();
-        let drives = media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+        let media: Vec<_> = (0..6).map(|n| Simulated::new(options(n))).collect();
+        let mut drives: Vec<_> =
+            media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+        let far = drives.pop().unwrap();
         let memory = |_| Arc::new(SimulatedPmem::with_power(LOG, Arc::clone(&power)));
         let memories: Vec<_> = (0..3).map(memory).collect();
         let devices = memories.iter().map(|m| Arc::new(Pmem::Simulated(Arc::clone(m)))).collect();
-        Self { media, drives, memories, devices }
+        Self { media, drives, memories, devices, far }
     }
 
     fn cut(&self, seed: u64) {
@@ -51,6 +54,13 @@ impl Machine {
 
     fn bbu(&self, which: &[usize]) -> LogSpec {
         LogSpec::Bbu(which.iter().map(|n| Arc::clone(&self.devices[*n])).collect())
+    }
+
+    /// A namespace of another target beside such memory.
+    fn remote(&self, which: &[usize]) -> LogSpec {
+        let memory = which.iter().map(|n| LogDevice::Memory(Arc::clone(&self.devices[*n])));
+        let there = LogDevice::Remote(Arc::clone(&self.far));
+        LogSpec::Remote(memory.chain([there]).collect())
     }
 
     async fn create(&self, log: LogSpec, shards: u16) -> (Pool, Volume) {
@@ -126,8 +136,11 @@ fn a_log_moves_to_every_kind_of_device_and_back_while_it_is_written() {
             let hops = [
                 (LogSpec::Drives, LogKind::Drives, 3),
                 (here.bbu(&[1, 2]), LogKind::Bbu, 2),
-                (here.pmem(&[0]), LogKind::Pmem, 1),
+                (here.remote(&[0]), LogKind::Remote, 2),
+                (here.pmem(&[1]), LogKind::Pmem, 1),
+                (here.remote(&[]), LogKind::Remote, 1),
                 (LogSpec::Drives, LogKind::Drives, 3),
+                (here.remote(&[0]), LogKind::Remote, 2),
                 (here.pmem(&[1]), LogKind::Pmem, 1),
                 (here.bbu(&[2, 0]), LogKind::Bbu, 2),
             ];
@@ -159,7 +172,8 @@ fn a_log_moves_to_every_kind_of_device_and_back_while_it_is_written() {
         machine.media.iter().for_each(|drive| drive.power_on());
         reactor::simulate(2, async move {
             // What it was on before is not taken for it.
-            for old in [LogSpec::Drives, machine.pmem(&[1]), machine.bbu(&[1])] {
+            for old in [LogSpec::Drives, machine.pmem(&[1]), machine.bbu(&[1]), machine.remote(&[])]
+            {
                 assert!(machine.open(old).await.is_err());
             }
             let pool = machine.open(machine.bbu(&[0, 2])).await.unwrap();
@@ -173,14 +187,19 @@ fn a_log_moves_to_every_kind_of_device_and_back_while_it_is_written() {
 #[test]
 fn power_may_fail_at_any_moment_of_a_move_of_the_log() {
     let (mut old, mut new) = (0, 0);
-    for step in 0..40 {
+    for step in 0..80 {
         let machine = Rc::new(Machine::new(step));
         let here = Rc::clone(&machine);
-        let to_drives = step % 2 == 0;
+        let (to_drives, remote) = (step % 2 == 0, step >= 40);
+        let step = step % 40;
+        let drives = move |machine: &Machine| match remote {
+            true => machine.remote(&[2]),
+            false => LogSpec::Drives,
+        };
         let told = reactor::simulate(step, async move {
             let memory = here.bbu(&[0, 1]);
             let (from, to) =
-                if to_drives { (memory, LogSpec::Drives) } else { (LogSpec::Drives, memory) };
+                if to_drives { (memory, drives(&here)) } else { (drives(&here), memory) };
             let (pool, v) = here.create(from, 1 + (step / 2 % 2) as u16).await;
             let told = Rc::new(RefCell::new(Told::default()));
             let stop = Rc::new(Cell::new(false));
@@ -200,15 +219,16 @@ fn power_may_fail_at_any_moment_of_a_move_of_the_log() {
         machine.media.iter().for_each(|drive| drive.power_on());
         let is_moved = reactor::simulate(step, async move {
             let kind = machine.kind().await;
-            let log = if kind == LogKind::Drives { LogSpec::Drives } else { machine.bbu(&[1, 0]) };
+            let is_there = kind != LogKind::Bbu;
+            let log = if is_there { drives(&machine) } else { machine.bbu(&[1, 0]) };
             let pool = machine.open(log).await.unwrap();
             check(&pool.volume("db").unwrap(), &told, &format!("step {step}")).await;
             pool.close().await.unwrap();
-            (kind == LogKind::Drives) == to_drives
+            is_there == to_drives
         });
         *if is_moved { &mut new } else { &mut old } += 1;
     }
-    assert!(old >= 8 && new >= 8, "{old} before and {new} after: the moments are chosen badly");
+    assert!(old >= 16 && new >= 16, "{old} before and {new} after: the moments are chosen badly");
 }
 
 /// A move that fails leaves the log where it is, and it can be tried again.

@@ -48,6 +48,8 @@ struct Inside {
     last: u64,
     /// One of them held the namespace.
     held: bool,
+    /// Why the last one was over, until one is held again: what is tried again and again is told of once.
+    told: Option<Arc<str>>,
     /// Associations that there are, or are being made, on all reactors.
     associations: usize,
 }
@@ -103,7 +105,7 @@ impl Core {
             capacity: AtomicU64::new(0),
             block: AtomicU32::new(low32(GRAIN)),
             volatile_cache: AtomicBool::new(true),
-            inside: Watch::new(Inside { phase, last: 0, held: false, associations: 0 }),
+            inside: Watch::new(Inside { phase, last: 0, held: false, told: None, associations: 0 }),
         }
     }
 
@@ -169,7 +171,7 @@ impl Core {
             tracing::info!(drive = %self.place, "a drive of another machine is connected");
             let (incarnation, begun) = (Arc::clone(incarnation), *begun);
             inside.phase = Phase::Held { incarnation, begun, since_ms: now_ms() };
-            inside.held = true;
+            (inside.held, inside.told) = (true, None);
             self.current.store(number, Ordering::Release);
             true
         })
@@ -211,7 +213,10 @@ impl Core {
                 return;
             }
             self.current.store(0, Ordering::Release);
-            tracing::warn!(drive = %self.place, why = %why.words, "a drive of another machine is away");
+            if inside.told.as_ref() != Some(&why.words) {
+                inside.told = Some(Arc::clone(&why.words));
+                tracing::warn!(drive = %self.place, why = %why.words, "a drive of another machine is away");
+            }
             let next = from.saturating_add(nanos(REMOTE_ATTEMPTS));
             inside.phase = Phase::Away { why, since_ms: now_ms(), next };
         });

@@ -240,6 +240,10 @@ impl Pool {
         self.0.joined.set(nth + 1);
         let label = common.superblock.label();
         let id = next_member(&label, nth);
+        if let Candidate::Device(device) = &candidate {
+            // One that was away since the pool was opened says only now how long it is.
+            device.answers().await?;
+        }
         let none = || Error::new(Kind::Busy, "the log has no room for another device");
         let tenant = common.superblock.members.begin(id).ok_or_else(none)?;
         let drive = match candidate {

@@ -1,8 +1,12 @@
 //! A log that a namespace of another target has, too.
 
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use media::{Simulated, SimulatedPmem};
+use media::drive::{Answer, Remote};
+use media::{Refused, Simulated, SimulatedPmem};
+use reactor::buffer::Buffer;
 
 use super::*;
 use crate::format::label::LogKind;
@@ -14,7 +18,7 @@ struct Rig {
     drives: Vec<Arc<Drive>>,
     memory: Arc<Pmem>,
     far: Arc<Simulated>,
-    namespace: Arc<Drive>,
+    namespace: RefCell<Arc<Drive>>,
 }
 
 impl Rig {
@@ -22,8 +26,8 @@ impl Rig {
         let (_, drives) = simulated(4, 128 * MIB, seed * 100);
         let options = SimulatedOptions { capacity: 16 * MIB, seed, ..SimulatedOptions::default() };
         let far = Simulated::new(options);
-        let namespace = Arc::new(Drive::Simulated(Arc::clone(&far)));
-        Self { drives, memory: blank(), far, namespace }
+        let namespace = namespace(&far);
+        Self { drives, memory: blank(), far, namespace: RefCell::new(namespace) }
     }
 
     fn here(&self) -> LogDevice {
@@ -31,7 +35,12 @@ impl Rig {
     }
 
     fn there(&self) -> LogDevice {
-        LogDevice::Remote(Arc::clone(&self.namespace))
+        LogDevice::Remote(Arc::clone(&self.namespace.borrow()))
+    }
+
+    /// The process was started again.
+    fn restart(&self) {
+        *self.namespace.borrow_mut() = namespace(&self.far);
     }
 
     /// On both.
@@ -57,6 +66,79 @@ impl Rig {
     }
 }
 
+/// A drive that says how long it is once it has answered.
+#[derive(Debug)]
+struct Namespace {
+    drive: Drive,
+    is_known: AtomicBool,
+}
+
+/// As a process finds it that has just started.
+fn namespace(far: &Arc<Simulated>) -> Arc<Drive> {
+    let (drive, is_known) = (Drive::Simulated(Arc::clone(far)), AtomicBool::new(false));
+    Arc::new(Drive::Remote(Arc::new(Namespace { drive, is_known })))
+}
+
+type Done<T, E> = std::result::Result<T, E>;
+
+impl Namespace {
+    fn note<T, E>(&self, answer: Done<T, E>) -> Done<T, E> {
+        if answer.is_ok() {
+            self.is_known.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
+}
+
+impl Remote for Namespace {
+    fn capacity(&self) -> u64 {
+        if self.is_known.load(Ordering::Relaxed) { self.drive.capacity() } else { 0 }
+    }
+
+    fn logical_block(&self) -> u32 {
+        self.drive.logical_block()
+    }
+
+    fn has_volatile_cache(&self) -> bool {
+        true
+    }
+
+    fn failure(&self) -> Option<media::Kind> {
+        None
+    }
+
+    fn has_late_changes(&self) -> bool {
+        false
+    }
+
+    fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Done<Buffer, Refused>> {
+        Box::pin(async move {
+            self.note(self.drive.fill(offset, len, buffer).await.map_err(Refused::from))
+        })
+    }
+
+    fn write(&self, offset: u64, data: Buffer, fua: bool) -> Answer<'_, Done<(), Refused>> {
+        Box::pin(async move { self.note(self.drive.write_or_return(offset, data, fua).await) })
+    }
+
+    fn flush(&self) -> Answer<'_, Done<(), media::Error>> {
+        Box::pin(self.drive.flush())
+    }
+
+    fn deallocate(&self, offset: u64, len: u64) -> Answer<'_, Done<(), media::Error>> {
+        Box::pin(self.drive.deallocate(offset, len))
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        dealloc: bool,
+    ) -> Answer<'_, Done<(), media::Error>> {
+        Box::pin(self.drive.write_zeroes(offset, len, dealloc))
+    }
+}
+
 fn blank() -> Arc<Pmem> {
     Arc::new(Pmem::Simulated(Arc::new(SimulatedPmem::new(LOG))))
 }
@@ -77,14 +159,16 @@ fn live(
     seed: u64,
     story: impl AsyncFn(&Rig, &Pool, &Volume, &mut Model) + 'static,
 ) -> Model {
-    let rig = Rc::clone(rig);
-    reactor::simulate(seed, async move {
-        let (pool, v) = rig.create().await;
+    let here = Rc::clone(rig);
+    let model = reactor::simulate(seed, async move {
+        let (pool, v) = here.create().await;
         let mut model = Model::new();
         scribble(&v, &mut model, 300, seed).await;
-        story(&rig, &pool, &v, &mut model).await;
+        story(&here, &pool, &v, &mut model).await;
         model
-    })
+    });
+    rig.restart();
+    model
 }
 
 /// Memory that was said to survive, and did not: the namespace has all of it.
@@ -175,6 +259,7 @@ fn a_pool_opens_without_the_other_target_and_has_it_back() {
             scribble(&pool.volume("db").unwrap(), &mut model, 100, seed + 6).await;
             model
         });
+        rig.restart();
         reactor::simulate(seed, async move {
             let log = LogSpec::Remote(vec![LogDevice::Memory(blank()), rig.there()]);
             let pool = rig.has(log, &model).await;

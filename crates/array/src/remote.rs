@@ -57,6 +57,12 @@ impl RemoteDrive {
         (Self { core }, Arc::new(Drive::Remote(Arc::new(used))))
     }
 
+    /// The Host NQN that this node has there: the target must let it use the subsystem.
+    #[must_use]
+    pub fn host_nqn(node: Uuid) -> String {
+        incarnation::host_nqn(node)
+    }
+
     /// Where it is.
     #[must_use]
     pub fn place(&self) -> &RemoteNamespace {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use fabric::race;
-use initiator::{Namespace, Options, Remote};
+use initiator::{Namespace, Optimization, Optimizations, Options, Remote};
 use reactor::sync::Signal;
 
 use super::claim;
@@ -197,6 +197,8 @@ fn remote(core: &Core, incarnation: &Incarnation) -> Remote {
             // Another association is another incarnation.
             ctrl_loss: Some(std::time::Duration::ZERO),
             io_queues: 1,
+            // The reactor has others to serve while it waits for a network.
+            optimizations: Optimizations::default().without(Optimization::Polled),
             queue_size: REMOTE_QUEUE,
             ..Options::default()
         },

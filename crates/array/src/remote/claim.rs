@@ -46,26 +46,23 @@ pub(super) async fn claim(namespace: &Namespace, incarnation: &Incarnation) -> R
 }
 
 async fn take(namespace: &Namespace, key: Key, plan: &Plan) -> Result<(), Why> {
-    match plan.from {
-        // However long it takes: as long as the association lives, what was in flight has not ended.
-        Some(victim) => {
-            namespace.preempt(key.claiming(), victim, KIND).await.map_err(|error| why(&error))?;
-        }
-        None => {
-            within("Reservation Acquire", namespace.acquire(key.claiming(), KIND)).await?;
-        }
-    }
+    // First, as Linux lets who holds the reservation preempt nobody.
     for &stale in &plan.stale {
-        let preempted =
-            within("Reservation Acquire", namespace.preempt(key.claiming(), stale, KIND));
-        match preempted.await {
+        let preempted = namespace.preempt(key.claiming(), stale, KIND);
+        match within("Reservation Acquire", preempted).await {
             // It left meanwhile.
             Err(why) if why.kind == Kind::Busy => {}
             done => done?,
         }
     }
-    if plan.from.is_some_and(is_claiming) {
-        // Nobody saw that the one before that has ended: its controller has to notice by its Keep Alive Timer.
+    let Some(victim) = plan.from else {
+        within("Reservation Acquire", namespace.acquire(key.claiming(), KIND)).await?;
+        return within("Reservation Register", namespace.register(key.settled())).await;
+    };
+    // However long it takes: as long as the association lives, what was in flight has not ended.
+    namespace.preempt(key.claiming(), victim, KIND).await.map_err(|error| why(&error))?;
+    if is_claiming(victim) {
+        // Nobody saw that what it preempted has ended: its controller has to notice by its Keep Alive Timer.
         namespace.outlive().await;
     }
     within("Reservation Register", namespace.register(key.settled())).await

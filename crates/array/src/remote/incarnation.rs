@@ -155,8 +155,7 @@ impl Core {
     }
 
     fn incarnation(&self, number: u64, again: bool) -> Incarnation {
-        let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{}", self.node);
-        let host = HostIdentity { nqn, id: chance() };
+        let host = HostIdentity { nqn: host_nqn(self.node), id: chance() };
         Incarnation { number, host, key: Key::new(self.node, self.line, number), again }
     }
 
@@ -281,6 +280,11 @@ const STILL_CLAIMING: &str =
 
 fn nanos(duration: std::time::Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// What a node calls itself as a host (NVMe Base 2.1, section 4.7).
+pub(super) fn host_nqn(node: Uuid) -> String {
+    format!("nqn.2014-08.org.nvmexpress:uuid:{node}")
 }
 
 /// A Host Identifier: a version 4 UUID.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use initiator::{HostIdentity, Namespace, Options, Registrant, Remote as Host};
 use media::memory::RegionOptions;
 use nvme::nqn::Nqn;
+use nvme::reservation::Type;
 use reactor::cross_core::Watch;
 use reactor::{Config, Handle, PollPolicy, Reactor, buffer};
 use target::namespace::{Backend, NamespaceSpec};
@@ -14,8 +15,9 @@ use target::subsystem::SubsystemSpec;
 use target::testing::{Peer, serve};
 use target::{Identity, Target};
 
+use super::key::Key;
 use super::*;
-use crate::limits::REMOTE_OPERATION;
+use crate::limits::{REMOTE_KEEP_ALIVE, REMOTE_OPERATION};
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:logs";
 const LEN: u64 = 4 << 20;
@@ -64,16 +66,21 @@ async fn write_again(drive: &Drive, offset: u64, with: u8) {
     }
 }
 
-/// Who is registered with the namespace of a target, as another host sees it.
-async fn registrants(port: u16) -> Vec<Registrant> {
+/// The namespace of a target, as this host has it.
+async fn attach(port: u16, host: &str) -> Namespace {
     let remote = Host {
         traddr: "127.0.0.1".to_owned(),
         trsvcid: port,
         subnqn: SUBNQN.to_owned(),
-        host: HostIdentity::named("nqn.2026-11.io.flashloom:onlooker"),
+        host: HostIdentity::named(&format!("nqn.2026-11.io.flashloom:{host}")),
         options: Options::default(),
     };
-    Namespace::attach(&remote, 1).await.unwrap().registrants().await.unwrap()
+    Namespace::attach(&remote, 1).await.unwrap()
+}
+
+/// Who is registered there.
+async fn registrants(port: u16) -> Vec<Registrant> {
+    attach(port, "onlooker").await.registrants().await.unwrap()
 }
 
 fn why(drive: &RemoteDrive) -> String {
@@ -291,6 +298,15 @@ impl Remote for Stuck {
     }
 }
 
+/// A target with this behind its namespace.
+fn target(backend: Backend) -> Arc<Target> {
+    let served = Target::new(Identity::default());
+    let nqn = Nqn::new(SUBNQN).unwrap();
+    served.add_subsystem(SubsystemSpec::new(nqn.clone())).unwrap();
+    served.add_namespace(&nqn, &NamespaceSpec::new(backend, 512)).unwrap();
+    served
+}
+
 /// A target whose drive's first write gets stuck.
 fn stuck() -> (Arc<Stuck>, Handle, u16) {
     let options = RegionOptions { block_size: 512, shared: true, committed: false };
@@ -299,11 +315,8 @@ fn stuck() -> (Arc<Stuck>, Handle, u16) {
         writes: AtomicU32::new(0),
         goes_on: Watch::new(false),
     });
-    let served = Target::new(Identity::default());
-    let nqn = Nqn::new(SUBNQN).unwrap();
-    served.add_subsystem(SubsystemSpec::new(nqn.clone())).unwrap();
-    let backend = Backend::Drive(Arc::new(Drive::Remote(Arc::clone(&stuck) as Arc<dyn Remote>)));
-    served.add_namespace(&nqn, &NamespaceSpec::new(backend, 512)).unwrap();
+    let drive = Drive::Remote(Arc::clone(&stuck) as Arc<dyn Remote>);
+    let served = target(Backend::Drive(Arc::new(drive)));
     let handle = start("target");
     let port = handle.call(move || serve(served, 0)).wait().unwrap();
     (stuck, handle, port)
@@ -357,5 +370,32 @@ fn a_write_that_is_not_answered_ends_in_time() {
         stuck.goes_on.change(|goes_on| *goes_on = true);
         target.stop();
         target.join().unwrap();
+    });
+}
+
+/// One process was killed before it held the namespace, another one while it took it from a third: that what the third had
+/// in flight has ended was seen by nobody.
+#[test]
+fn what_was_killed_while_it_took_the_namespace_is_waited_out() {
+    reactor::simulate(1, async {
+        let drive = Drive::memory(LEN, RegionOptions::default()).unwrap();
+        let port = serve(target(Backend::Drive(Arc::new(drive))), 4420).await;
+        let (stale, killed) = (Key::new(NODE, 1, 1), Key::new(NODE, 2, 1));
+        attach(port, "stale").await.register(stale.claiming()).await.unwrap();
+        let taking = attach(port, "killed").await;
+        taking.register(killed.claiming()).await.unwrap();
+        taking.acquire(killed.claiming(), Type::WriteExclusive).await.unwrap();
+        drop(taking);
+
+        let (_remote, drive) = RemoteDrive::open(at(port), NODE);
+        let begun = reactor::now_exact();
+        let error = write(&drive, 0, 1).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Gone, "{error}");
+        write_again(&drive, 0, 1).await;
+        assert!(elapsed(begun) >= REMOTE_KEEP_ALIVE * 2, "{:?}", elapsed(begun));
+        let found = registrants(port).await;
+        let [Registrant { key, holds: true, .. }] = found[..] else { panic!("{found:?}") };
+        assert!(stale.is_of_node(key) && !stale.is_of_drive(key) && !killed.is_of_drive(key));
+        assert_eq!(byte(&drive, 0).await.unwrap(), 1);
     });
 }

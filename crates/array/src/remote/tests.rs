@@ -19,6 +19,8 @@ use super::key::Key;
 use super::*;
 use crate::limits::{REMOTE_KEEP_ALIVE, REMOTE_OPERATION};
 
+mod random;
+
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:logs";
 const LEN: u64 = 4 << 20;
 const NODE: Uuid = Uuid::from_u128(1);

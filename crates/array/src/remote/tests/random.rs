@@ -177,8 +177,10 @@ const GHOST: u8 = 255;
 /// Cuts connections, and refuses new ones for a while.
 async fn trouble(seed: u64, port: u16) {
     let mut prng = Prng::new(seed);
+    // In some runs commands have the time to go unanswered.
+    let between = 3000 * (1 + prng.below(8));
     loop {
-        reactor::sleep(Duration::from_millis(prng.below(3000))).await;
+        reactor::sleep(Duration::from_millis(prng.below(between))).await;
         let all = connections();
         let which = prng.below(u64_of(all.len()).max(1));
         if let Some(connected) = all.get(usize64(which)) {

@@ -31,8 +31,9 @@ pub use node::{
 };
 pub use pool::{
     CapacityBreakdown, Drive, DriveCounters, DriveHealth, DriveRejoin, DriveReplacement,
-    FoundDrive, FoundPool, LogMove, LogMoved, NewDrives, NewPool, PlannedDrive, Pool, PoolHealth,
-    PoolImport, PoolLog, PoolPlan, PoolSpace, PoolStatus, Raid, RateLimit, Rebuild, SegmentCounts,
+    FoundDrive, FoundPool, LogChange, LogMove, LogMoved, LogPolicy, NewDrives, NewPool,
+    PlannedDrive, Pool, PoolHealth, PoolImport, PoolLog, PoolPlan, PoolSpace, PoolStatus, Raid,
+    RateLimit, Rebuild, SegmentCounts,
 };
 pub use problem::{Kind, Problem};
 pub use schedule::{NewSchedule, NewScheduleRule, Schedule, ScheduleChange, ScheduleRule};

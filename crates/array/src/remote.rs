@@ -12,7 +12,8 @@ mod incarnation;
 mod key;
 mod operation;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use api::value::RemoteNamespace;
 use media::drive::{Answer, Remote};
@@ -53,7 +54,7 @@ impl RemoteDrive {
     #[must_use]
     pub fn open(place: RemoteNamespace, node: Uuid) -> (Self, Arc<Drive>) {
         let core = Arc::new(Core::new(place, node));
-        let used = Used { core: Arc::clone(&core) };
+        let used = Used { core: Arc::clone(&core), _alone: None };
         (Self { core }, Arc::new(Drive::Remote(Arc::new(used))))
     }
 
@@ -61,6 +62,16 @@ impl RemoteDrive {
     #[must_use]
     pub fn host_nqn(node: Uuid) -> String {
         incarnation::host_nqn(node)
+    }
+
+    /// The same for one in this process at a time: two would take it from each other.
+    ///
+    /// # Errors
+    /// `Conflict` while another has it.
+    pub fn open_alone(place: RemoteNamespace, node: Uuid) -> crate::Result<Arc<Drive>> {
+        let alone = Alone::take(&place)?;
+        let core = Arc::new(Core::new(place, node));
+        Ok(Arc::new(Drive::Remote(Arc::new(Used { core, _alone: Some(alone) }))))
     }
 
     /// Where it is.
@@ -84,10 +95,36 @@ impl RemoteDrive {
     }
 }
 
+/// Namespaces that this process has, each one once.
+static HELD: Mutex<BTreeSet<RemoteNamespace>> = Mutex::new(BTreeSet::new());
+
+/// That one of them is had.
+#[derive(Debug)]
+struct Alone(RemoteNamespace);
+
+impl Alone {
+    fn take(place: &RemoteNamespace) -> crate::Result<Self> {
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        if !held.insert(place.clone()) {
+            let what = format!("{place} is in use by this daemon already");
+            return Err(crate::Error::new(api::v1::Kind::Conflict, what)
+                .help("each log has a namespace of its own"));
+        }
+        Ok(Self(place.clone()))
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        HELD.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
 /// The drive, for those who use it.
 #[derive(Debug)]
 struct Used {
     core: Arc<Core>,
+    _alone: Option<Alone>,
 }
 
 impl Drop for Used {
@@ -123,6 +160,11 @@ impl Remote for Used {
     /// They would be of an incarnation that is over.
     fn has_late_changes(&self) -> bool {
         false
+    }
+
+    fn away(&self) -> Option<String> {
+        let (_, why) = self.core.state().err()?;
+        Some(format!("{}: {}", self.core.place, why.words))
     }
 
     fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>> {

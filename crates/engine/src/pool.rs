@@ -247,6 +247,8 @@ impl Pool {
     async fn quiet(&self) -> Option<[Held<'_>; 5]> {
         let inner = &self.0;
         let was_closed = inner.closed.replace(true);
+        // Writers, and who changes volumes, may wait for a device of the log.
+        inner.common.superblock.members.close();
         // A change of the volumes under way comes to its end first.
         let turn = inner.changing.hold(1).await;
         if was_closed {

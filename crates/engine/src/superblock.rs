@@ -172,7 +172,7 @@ impl Superblock {
             self.behind.store(self.drives.indices().map(bit).sum(), Ordering::Release);
             self.put(What::Label(&label)).await?;
             if !label.closed {
-                self.members.follow(&label.log_members, label.term);
+                self.members.follow(&label);
             }
             self.told.store(told, Ordering::Release);
             self.durable_term.store(label.term, Ordering::Release);
@@ -473,6 +473,7 @@ impl Superblock {
         let mut label = self.label();
         if let Some((kind, copies)) = instead {
             (label.log, label.log_copies) = (kind, copies);
+            label.log_waits &= kind.is_gathered();
             label.log_members.iter_mut().for_each(|member| member.current = false);
         }
         let vacant = LogMember { id: [0; 16], drive: None, current: false };

@@ -1,8 +1,9 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    CapacityBreakdown, Consent, DriveHealth, FoundPool, Job, LogMove, LogMoved, NewPool, NewVolume,
-    Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, Rebuild, ScrubState, Volume, VolumeChange,
+    CapacityBreakdown, Consent, DriveHealth, FoundPool, Job, LogChange, LogMove, LogMoved, NewPool,
+    NewVolume, Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, Rebuild, ScrubState, Volume,
+    VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Size, VolumePath};
 use comfy_table::Table;
@@ -68,7 +69,7 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
         PoolVerb::Rebuild { verb } => drives::rebuild(global, verb),
         PoolVerb::Scrub { verb } => scrub::scrub(global, verb),
         PoolVerb::Spare { verb } => spares::spare(global, verb),
-        PoolVerb::Log { verb } => move_log(global, verb),
+        PoolVerb::Log { verb } => log(global, verb),
         PoolVerb::Dump(args) => crate::dump::run(global, args),
     }
 }
@@ -108,8 +109,16 @@ fn garbled(what: impl ToString) -> control::client::Error {
     control::client::Error::Garbled(what.to_string())
 }
 
-/// `flashloom pool log move`
-fn move_log(global: &Global, LogVerb::Move { name, to, dry_run, how }: LogVerb) -> Outcome {
+/// `flashloom pool log ...`
+fn log(global: &Global, verb: LogVerb) -> Outcome {
+    let (name, to, dry_run, how) = match verb {
+        LogVerb::Move { name, to, dry_run, how } => (name, to, dry_run, how),
+        LogVerb::Policy { name, policy } => {
+            let change = LogChange { policy: policy.into() };
+            let pool = ask(global, async |client| client.change_log(&name, &change).await)?;
+            return print(global.output, &pool, pool_facts);
+        }
+    };
     let change = LogMove { to: to.into_iter().map(whole_place).collect::<Outcome<_>>()?, dry_run };
     if dry_run {
         let would = ask(global, async |client| client.move_log(&name, &change).await)?;
@@ -303,6 +312,7 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
         "log copies",
         format!("{} of {}", log.devices.saturating_sub(log.failed_devices), log.devices),
     );
+    row("log policy", log.policy.name().to_owned());
     if log.lost {
         row("log lost", "opened without it: what was in it only is lost".to_owned());
     } else if log.made_anew {

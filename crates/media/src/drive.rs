@@ -165,6 +165,16 @@ impl Drive {
         }
     }
 
+    /// Why a drive of another machine cannot be used, in words that name it, if it cannot.
+    #[must_use]
+    pub fn away(&self) -> Option<String> {
+        match self {
+            Self::Remote(remote) => remote.away(),
+            Self::Faulty(f) => f.inner().away(),
+            Self::File(_) | Self::Block(_) | Self::Memory(_) | Self::Simulated(_) => None,
+        }
+    }
+
     /// Whether a change that was given up may still come: nothing else is to be written there before.
     #[must_use]
     pub fn has_late_changes(&self) -> bool {

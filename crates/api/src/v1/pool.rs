@@ -292,7 +292,7 @@ pub struct SegmentCounts {
 /// A pool's commit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolLog {
-    /// `pmem`, `bbu` or `drives`.
+    /// `pmem`, `bbu`, `drives` or `remote`.
     pub kind: String,
     /// What an operator must know of how safe it is.
     pub protection: String,
@@ -310,6 +310,42 @@ pub struct PoolLog {
     /// The pool was opened without it: what was acknowledged and not on the drives yet is lost.
     #[serde(default)]
     pub lost: bool,
+    /// What becomes of writes while it has fewer devices than it is to have.
+    #[serde(default)]
+    pub policy: LogPolicy,
+    /// Namespaces of other targets that have not all of it, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub away: Vec<String>,
+}
+
+/// What becomes of writes while a commit log has fewer devices than it is to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogPolicy {
+    /// They are acknowledged as soon as those have them that it has.
+    #[default]
+    Continue,
+    /// They wait until as many have them as are to.
+    Wait,
+}
+
+impl LogPolicy {
+    /// The name, as it is read and written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+/// What is to change of the commit log of an open pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LogChange {
+    /// What becomes of writes while it has fewer devices than it is to have.
+    pub policy: LogPolicy,
 }
 
 /// How a pool's drive is.

@@ -1,7 +1,7 @@
 //! The commit log of a pool is moved to other places while hosts write. Both places are known to the node before
 //! anything is written there: whatever ends it, the pool opens with the one that its drives say has the log.
 
-use api::v1::{Kind, LogMove, LogMoved, Severity};
+use api::v1::{Kind, LogChange, LogMove, LogMoved, LogPolicy, Pool, Severity};
 use api::value::{LogPlace, Name};
 
 use super::Node;
@@ -16,6 +16,24 @@ impl Node {
     /// `NotFound`, `Invalid` for places that cannot have it, `Conflict` for what is in use, `Failed`.
     pub fn move_log(&self, name: &Name, change: &LogMove) -> Result<LogMoved> {
         self.shift_log(name, change, &Task::default())
+    }
+
+    /// Changes what becomes of writes while the log of an open pool has fewer devices than it is to have.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` while the pool is not open, `Invalid` for a log that waits for none.
+    pub fn change_log(&self, name: &Name, change: &LogChange) -> Result<Pool> {
+        self.view().serving()?.pools.pool(name)?.set_log_policy(change.policy)?;
+        let words = match change.policy {
+            LogPolicy::Wait => {
+                format!("writes to pool {name} wait from now on while its log has too few copies")
+            }
+            LogPolicy::Continue => {
+                format!("writes to pool {name} go on from now on while its log has too few copies")
+            }
+        };
+        self.events.record(Severity::Info, words);
+        self.pool(name)
     }
 
     pub(super) fn shift_log(&self, name: &Name, change: &LogMove, task: &Task) -> Result<LogMoved> {

@@ -216,7 +216,7 @@ async fn clear(drive: &Drive, told: &Sender<Option<Cleared>>) -> Cleared {
 
 /// Removes the file of a log, if it is this pool's.
 fn remove_log(home: &reactor::Handle, place: &LogPlace, pool: Uuid) -> Result<()> {
-    let (log, _locks, _) = open_known_log(std::slice::from_ref(place), Uuid::nil(), None)?;
+    let (log, _locks, _) = open_known_log(std::slice::from_ref(place), Uuid::nil(), (None, None))?;
     let Some(path) = place.path() else { return Ok(()) };
     let failed = |error| Error::failed(format!("cannot read the log {place}"), error);
     for device in log.devices() {

@@ -214,8 +214,11 @@ pub fn find(
     }));
     // Closed in order, it left nothing in its log.
     let size = newest.log_bytes * u64::from(newest.shards);
-    let (log, log_locks, mut lost) =
-        open_known_log(&def.log, node, (anew && newest.closed).then_some(size))?;
+    let (log, log_locks, mut lost) = open_known_log(
+        &def.log,
+        node,
+        ((anew && newest.closed).then_some(size), anew.then_some(size)),
+    )?;
     let is_borne = absent.len() <= usize::from(newest.layout.parity);
     let mut words: Vec<_> = absent.iter().map(|&index| missing(index, def, &faults)).collect();
     words.append(&mut lost);

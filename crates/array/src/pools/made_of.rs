@@ -305,14 +305,15 @@ fn open_file(path: &Path, size: Option<u64>) -> Result<Arc<Drive>> {
 }
 
 /// Opens what there is of a known pool's log. Gives what keeps it, what holds that, and words of what is missing.
-/// Where nothing is there, it is made of `anew` bytes.
+/// Where nothing is there, it is made of `anew` bytes; and memory that is lost of `fill` bytes, where another target has
+/// the log, from which it is made whole.
 ///
 /// # Errors
 /// `Failed` when nothing of it is there.
 pub fn open_known_log(
     places: &[LogPlace],
     node: Uuid,
-    anew: Option<u64>,
+    (anew, fill): (Option<u64>, Option<u64>),
 ) -> Result<(LogSpec, Vec<Arc<Lock>>, Vec<String>)> {
     let (mut locks, mut lost, mut first) = (Vec::new(), Vec::new(), None);
     let mut there = Vec::new();
@@ -322,6 +323,15 @@ pub fn open_known_log(
             Ok(_) => there.push(place.clone()),
             Err(error) => {
                 lost.push(format!("the log's copy at {place} is missing: {}", error.context));
+                let is_far = places.iter().any(|other| matches!(other, LogPlace::Remote(_)));
+                let is_gone = matches!(place, LogPlace::Bbu(path) if !path.exists());
+                if let Some(bytes) = fill.filter(|_| is_far && is_gone)
+                    && open_log(std::slice::from_ref(place), node, Some(bytes), &mut Vec::new())
+                        .is_ok()
+                {
+                    there.push(place.clone());
+                    continue;
+                }
                 first = first.or(Some(error));
             }
         }
@@ -395,8 +405,7 @@ fn open_log(
         let (path, opened) = match place {
             LogPlace::Drives => continue,
             LogPlace::Remote(namespace) => {
-                let (_, drive) = RemoteDrive::open(namespace.clone(), node);
-                devices.push(LogDevice::Remote(drive));
+                devices.push(LogDevice::Remote(RemoteDrive::open_alone(namespace.clone(), node)?));
                 continue;
             }
             LogPlace::Pmem(path) => {

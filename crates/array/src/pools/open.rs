@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use api::v1::Kind;
+use api::v1::{Kind, LogPolicy};
 use api::value::{LogPlace, Name};
 use engine::format::label::Label;
 use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, WindowEnd};
@@ -381,6 +381,15 @@ impl OpenPool {
     /// Where its log lies.
     pub fn places(&self) -> Vec<LogPlace> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What becomes of writes while its log has fewer devices than it is to have.
+    ///
+    /// # Errors
+    /// `Invalid` for a log that waits for none, `Failed`.
+    pub fn set_log_policy(&self, policy: LogPolicy) -> Result<()> {
+        let waits = policy == LogPolicy::Wait;
+        self.call(move |pool| async move { pool.have_log_wait(waits).await })
     }
 
     /// Moves its log while it is written.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    CapacityBreakdown, Drive, DriveCounters, DriveHardware, DriveHealth, DriveRejoin, Kind, Pool,
-    PoolHealth, PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts,
+    CapacityBreakdown, Drive, DriveCounters, DriveHardware, DriveHealth, DriveRejoin, Kind,
+    LogPolicy, Pool, PoolHealth, PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts,
 };
 use api::value::Name;
 use engine::drives::DriveState;
@@ -173,7 +173,9 @@ pub fn problem(status: &engine::PoolStatus) -> Option<String> {
         })
         .chain((log.failed_devices > 0).then(|| {
             let has = log.devices - log.failed_devices;
-            format!("its log has {has} of {} copies", log.devices)
+            let waits = if log.waits { ", writes wait for the others" } else { "" };
+            let away = log.away.iter().map(|why| format!(" ({why})")).collect::<String>();
+            format!("its log has {has} of {} copies{waits}{away}", log.devices)
         }))
         .collect();
     let lost = lost.join(", ");
@@ -234,6 +236,8 @@ fn document_of_status(
             failed_devices: status.log.failed_devices,
             made_anew: open.has_new_log(),
             lost: open.has_lost_log(),
+            policy: if status.log.waits { LogPolicy::Wait } else { LogPolicy::Continue },
+            away: status.log.away.clone(),
         },
         drives: drives
             .map(|(index, drive)| drive_document(open, index, drive, status.layout.au_bytes))

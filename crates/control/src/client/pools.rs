@@ -1,14 +1,14 @@
 //! Requests about pools, their drives and their volumes.
 
 use api::v1::{
-    Changed, Consent, FoundPool, LogMove, LogMoved, Losses, NewMapping, NewPool, NewVolume, Pool,
-    PoolImport, PoolPlan, Volume, VolumeChange,
+    Changed, Consent, FoundPool, LogChange, LogMove, LogMoved, Losses, NewMapping, NewPool,
+    NewVolume, Pool, PoolImport, PoolPlan, Volume, VolumeChange,
 };
 use api::value::{Name, VolumePath};
 
 use hyper::Method;
 
-use super::{Asking, Begun, Client, Result};
+use super::{Asking, Begun, Client, Result, json};
 
 pub(super) fn volume(path: &VolumePath, rest: &str) -> String {
     // Names have no characters that a path would escape.
@@ -80,6 +80,14 @@ impl Client {
     /// As every request: [`Error`](super::Error).
     pub async fn delete_pool(&self, name: &Name, consent: Consent) -> Result<Losses> {
         self.remove(&format!("/v1/pools/{name}"), consent).await
+    }
+
+    /// Changes what becomes of writes while a pool's commit log has too few devices.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn change_log(&self, name: &Name, change: &LogChange) -> Result<Pool> {
+        self.request(Method::PATCH, &format!("/v1/pools/{name}/log"), json(change)?).await
     }
 
     /// Moves a pool's commit log, or says what that would do.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Changed, Consent, FoundPool, Job, LogMove, LogMoved, Losses, NewMapping, NewPool, NewVolume,
-    Pool, PoolImport, PoolPlan, Problem, Volume, VolumeChange,
+    Changed, Consent, FoundPool, Job, LogChange, LogMove, LogMoved, Losses, NewMapping, NewPool,
+    NewVolume, Pool, PoolImport, PoolPlan, Problem, Volume, VolumeChange,
 };
 use api::value::{Name, Nqn, VolumePath};
 use array::jobs::Work;
@@ -30,6 +30,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(find_pools))
         .routes(routes!(export_pool))
         .routes(routes!(move_log))
+        .routes(routes!(change_log))
         .routes(routes!(list_all_volumes))
         .routes(routes!(list_volumes, create_volume))
         .routes(routes!(show_volume, change_volume, delete_volume))
@@ -168,6 +169,21 @@ async fn move_log(
     }
     let work = Work::MoveLog(pool, change);
     answer(node, work, asked, async |job| Ok(Json(job.log_moved).into_response())).await
+}
+
+/// Changes what becomes of writes while the commit log of an open pool has fewer devices than it is to have.
+#[utoipa::path(
+    patch, path = "/v1/pools/{pool}/log", tag = "pool", params(("pool" = Name, Path)),
+    request_body = LogChange,
+    responses((status = 200, body = Pool), (status = "4XX", body = Problem))
+)]
+async fn change_log(
+    State(node): Shared,
+    Path(pool): Path<String>,
+    Document(change): Document<LogChange>,
+) -> Answer<Json<Pool>> {
+    let pool: Name = part(&pool)?;
+    blocking(move || node.change_log(&pool, &change)).await.map(Json)
 }
 
 #[utoipa::path(

@@ -32,6 +32,14 @@ pub enum LogKind {
     Remote,
 }
 
+impl LogKind {
+    /// Whether it is written by group commit, and not straight to memory.
+    #[must_use]
+    pub const fn is_gathered(self) -> bool {
+        matches!(self, Self::Drives | Self::Remote)
+    }
+}
+
 /// How the redundancy is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -131,6 +139,8 @@ pub struct Label {
     pub log_members: Vec<LogMember>,
     /// How many of them it was made with, or is to have since it was moved.
     pub log_copies: u8,
+    /// Nothing is acknowledged while fewer have it. Of a log that is written by group commit.
+    pub log_waits: bool,
     /// Grows whenever something that was current is so no more: a device of the log, a drive.
     pub term: u64,
     /// It was closed in order, with nothing left in its log.
@@ -173,6 +183,10 @@ const _: () = assert!(std::mem::offset_of!(Head, epoch) == 32);
 const _: () = assert!(std::mem::offset_of!(Head, catalog_mib) == 55);
 const _: () = assert!(std::mem::offset_of!(Head, members) == 104);
 const _: () = assert!(std::mem::offset_of!(Head, name) == 360);
+
+/// In the byte of the log's kind: nothing is acknowledged while the log has fewer copies than it is to have. Programs that know
+/// nothing of that refuse the pool.
+const LOG_WAITS: u8 = 0x80;
 
 /// What stands for no drive.
 const NO_DRIVE: u16 = u16::MAX;
@@ -380,7 +394,7 @@ impl Label {
                 LogKind::Bbu => 2,
                 LogKind::Drives => 3,
                 LogKind::Remote => 4,
-            },
+            } | if self.log_waits { LOG_WAITS } else { 0 },
             pool: self.pool,
             epoch: self.epoch.into(),
             drive: self.drive.into(),
@@ -460,7 +474,7 @@ impl Label {
             layout,
             catalog,
             shards: head.shards.get(),
-            log: match head.log {
+            log: match head.log & !LOG_WAITS {
                 1 => LogKind::Pmem,
                 2 => LogKind::Bbu,
                 3 => LogKind::Drives,
@@ -471,6 +485,7 @@ impl Label {
             log_id: head.log_id,
             log_members: members.collect::<Result<_, _>>()?,
             log_copies: head.log_copies,
+            log_waits: head.log & LOG_WAITS != 0,
             term: head.term.get(),
             closed: head.closed == 1,
             created: head.created.get(),
@@ -526,6 +541,7 @@ mod tests {
             log_id: [9; 16],
             log_members: vec![member(1, None), member(2, Some(3)), member(3, None)],
             log_copies: 2,
+            log_waits: true,
             term: 5,
             closed: true,
             created: 1_700_000_000,

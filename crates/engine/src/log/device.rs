@@ -245,6 +245,10 @@ impl Store {
         self.direct.get()
     }
 
+    pub(super) const fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     fn image(&self) -> Option<Rc<Image>> {
         self.image.borrow().clone()
     }

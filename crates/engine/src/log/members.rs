@@ -6,12 +6,12 @@
 use crate::common::Common;
 use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
-use crate::format::label::LogMember;
+use crate::format::label::{Label, LogMember};
 use crate::limits::LOG_MEMBERS_MAX;
 use reactor::cross_core::{Lock, Watch};
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Nothing is written there, and nothing read.
 const VACANT: u64 = 0;
@@ -52,6 +52,11 @@ pub struct Members {
     slots: [Slot; LOG_MEMBERS_MAX],
     /// As the labels have it.
     term: AtomicU64,
+    /// How many the labels call current, and how many have to be for anything to be acknowledged.
+    listed: AtomicUsize,
+    needed: AtomicUsize,
+    /// Nothing more is acknowledged that waits for that.
+    closing: AtomicBool,
     /// How often devices were reported.
     reported: AtomicU64,
     changes: Watch<u64>,
@@ -65,8 +70,18 @@ impl Members {
             slot.word.store(if member.current { CURRENT } else { VACANT }, Ordering::Relaxed);
             *slot.id.lock() = member.id;
         }
-        let term = AtomicU64::new(term);
-        Self { slots, term, reported: AtomicU64::new(0), changes: Watch::default() }
+        let listed = AtomicUsize::new(listed.iter().filter(|member| member.current).count());
+        let (term, needed) = (AtomicU64::new(term), AtomicUsize::new(0));
+        let (closing, reported) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { slots, term, listed, needed, closing, reported, changes: Watch::default() }
+    }
+
+    /// As a label lists them.
+    #[must_use]
+    pub fn of(label: &Label) -> Self {
+        let members = Self::new(&label.log_members, label.term);
+        members.needed.store(needed(label), Ordering::Relaxed);
+        members
     }
 
     /// Of a log that no pool has, with so many devices.
@@ -142,8 +157,15 @@ impl Members {
     }
 
     /// The labels say by now which devices are current.
-    pub fn follow(&self, listed: &[LogMember], term: u64) {
-        self.term.store(term, Ordering::Release);
+    pub fn follow(&self, label: &Label) {
+        let listed = &label.log_members;
+        self.term.store(label.term, Ordering::Release);
+        self.listed.store(label.current_members().count(), Ordering::Release);
+        let had = self.needed.swap(needed(label), Ordering::AcqRel);
+        if had > 0 {
+            // Somebody may wait for what the labels say by now.
+            self.wake();
+        }
         for (slot, member) in listed.iter().enumerate().filter(|(_, member)| !member.current) {
             let tenant = self.tenant(slot);
             let is_it = self.id(slot) == member.id;
@@ -176,6 +198,38 @@ impl Members {
         }
     }
 
+    /// Whether nothing may be acknowledged, for too few devices have it.
+    #[must_use]
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        let needed = self.needed.load(Ordering::Acquire);
+        needed > 0 && self.current().min(self.listed.load(Ordering::Acquire)) < needed
+    }
+
+    /// Waits until so many devices have the log that what was appended may be acknowledged, and the labels say so.
+    ///
+    /// # Errors
+    /// `Busy` when the pool is closed first.
+    pub async fn until_enough(&self) -> Result<()> {
+        let enough = |_: &mut u64| {
+            let closing = self.closing.load(Ordering::Acquire);
+            if self.is_short() && !closing { None } else { Some(!self.is_short()) }
+        };
+        match self.changes.until(enough).await {
+            true => Ok(()),
+            false => {
+                let context = "the pool is closed while its log has too few copies";
+                Err(Error::new(Kind::Busy, context))
+            }
+        }
+    }
+
+    /// The pool is closed: nobody waits for devices any more.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.wake();
+    }
+
     /// Has those who wait for changes look again.
     pub fn wake(&self) {
         self.changes.change(|changes| *changes += 1);
@@ -185,6 +239,11 @@ impl Members {
     pub async fn changed(&self, seen: u64) -> u64 {
         self.changes.until(|changes| (*changes > seen).then_some(*changes)).await
     }
+}
+
+/// How many devices have to have the log for anything to be acknowledged; 0 for those that it has.
+fn needed(label: &Label) -> usize {
+    if label.log_waits { usize::from(label.log_copies) } else { 0 }
 }
 
 /// What the devices of a log are known by that no pool has: nobody tells them apart.

@@ -273,7 +273,7 @@ impl Log {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn make_durable(&self, sequence: u64) -> impl Future<Output = Result<()>> + '_ {
-        self.shared.make_durable(sequence)
+        self.shared.make_sure(sequence)
     }
 
     /// Waits until everything appended so far is durable and can be looked up, also what was appended

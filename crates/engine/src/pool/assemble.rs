@@ -118,7 +118,7 @@ impl Frame {
         let units: Vec<u32> = label.drives.iter().map(|drive| drive.au_count).collect();
         let allocator = Allocator::new(&units, geometry.width());
         let segment_blocks = segment_blocks(geometry);
-        let members = Members::new(&label.log_members, label.term);
+        let members = Members::of(&label);
         let superblock = Superblock::new(drives, newest, behind, kept, members);
         let common = Common::new(superblock, allocator, segment_blocks, label.shards);
         let (before, label) = (Arc::new(before), Arc::new(label));

@@ -276,6 +276,19 @@ impl Pool {
         }
     }
 
+    /// Namespaces of other targets that are to have the log, and have not all of it, in words.
+    pub(super) fn away_copies(&self) -> Vec<String> {
+        let members = &self.0.common.superblock.members;
+        let remotes = self.0.remotes.borrow();
+        let is_away =
+            |remote: &&RemoteCopy| !remote.tenant.is_some_and(|tenant| members.is_current(tenant));
+        let words = |remote: &RemoteCopy| {
+            let away = remote.drive.away();
+            away.unwrap_or_else(|| "a namespace of another target is made whole".to_owned())
+        };
+        remotes.iter().filter(is_away).map(words).collect()
+    }
+
     /// Copies of the log made since the pool was opened, in place of others or because there were too few.
     #[must_use]
     pub fn log_copies_made(&self) -> u64 {

@@ -156,6 +156,7 @@ pub(super) fn plan(spec: &PoolSpec, sizes: &[u64], reactors: usize) -> Result<La
         log_bytes,
         log_id: random_id(&mut prng),
         log_copies: stdx::num::low8(u64_of(log_members.len())),
+        log_waits: false,
         log_members,
         term: 1,
         closed: false,

@@ -399,6 +399,7 @@ impl Plan {
             _ => given,
         };
         after.log = log.kind();
+        after.log_waits &= after.log.is_gathered();
         (after.closed, after.term) = (false, before.term + 1);
         let media = LogMedia::of(&after, log);
         Ok(Self { before, after, begin, media, spare: Vec::new(), without })

@@ -45,7 +45,7 @@ impl Pool {
             }
         }
         let label = self.0.common.superblock.label();
-        let is_memory = matches!(label.log, LogKind::Pmem | LogKind::Bbu);
+        let is_memory = !label.log.is_gathered();
         if moved.is_ok() {
             let have = new.iter().map(|(tenant, _)| *tenant).zip(to.devices());
             *self.0.remotes.borrow_mut() = RemoteCopy::of(have);
@@ -57,6 +57,26 @@ impl Pool {
         let settled = self.each(settle).await;
         moved?;
         settled.map(drop)
+    }
+
+    /// Whether nothing is acknowledged while the log has fewer copies than it is to have; else it goes on with those it
+    /// has. Durable when this returns, and kept with the pool.
+    ///
+    /// # Errors
+    /// `Invalid` for a log on memory alone, where nothing is waited for; `Gone` when the pool was closed.
+    pub async fn have_log_wait(&self, waits: bool) -> Result<()> {
+        let _log = self.hold_log().await?;
+        if self.0.closed.get() {
+            return Err(Error::new(Kind::Gone, "the pool was closed"));
+        }
+        let superblock = &self.0.common.superblock;
+        if waits && !superblock.label().log.is_gathered() {
+            return invalid(
+                "a log on memory alone goes on with what it has: writes wait where it is on drives, or on a namespace of \
+                 another target",
+            );
+        }
+        superblock.write_labels(|label| label.log_waits = waits).await
     }
 
     async fn bring(

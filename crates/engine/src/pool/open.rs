@@ -333,6 +333,7 @@ impl Pool {
                 label.log_id = after.log_id;
                 label.log_members = after.log_members;
                 label.log_copies = after.log_copies;
+                label.log_waits = after.log_waits;
                 label.term = after.term.max(label.term + 1);
                 label.closed = canary::has(Canary::StaysClosed);
                 label.state = PoolState::Active;

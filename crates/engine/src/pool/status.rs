@@ -75,6 +75,10 @@ pub struct LogStatus {
     pub failed_devices: usize,
     /// The drives that have it.
     pub drives: Vec<u16>,
+    /// Namespaces of other targets that have not all of it, and why, in words.
+    pub away: Vec<String>,
+    /// Nothing is acknowledged while it has fewer copies than it is to have.
+    pub waits: bool,
     /// Grows whenever a device of the log or a drive stops being current.
     pub term: u64,
     /// As far as the drives are known to have it.
@@ -313,6 +317,8 @@ impl Pool {
             devices,
             failed_devices: devices - current,
             drives: label.current_members().filter_map(|member| member.drive).collect(),
+            away: self.away_copies(),
+            waits: label.log_waits,
             term: label.term,
             durable_term: self.0.common.superblock.durable_term(),
         }

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use api::v1::NewMapping;
-use api::v1::Raid;
+use api::v1::{LogPolicy, NewMapping, Raid};
 use api::value::{DrivePath, LogPlace, Name, Nqn, Size, SnapshotPath, VolumePath};
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -21,7 +20,8 @@ pub struct MadeOf {
     pub drive: Vec<DrivePath>,
 
     /// Where the commit log lies: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power
-    /// loss and a reboot; /dev/shm is for trials) or drives; given twice, the two mirror each other.
+    /// loss and a reboot; /dev/shm is for trials), drives, or a namespace of another target,
+    /// tcp://ADDR[:PORT]/SUBNQN/NSID or rdma://; given twice, the two mirror each other.
     #[arg(long, value_name = "PLACE", value_parser = value::<LogPlace>)]
     pub log: Vec<LogPlace>,
 }
@@ -218,6 +218,7 @@ Examples:
   flashloom pool log move fast pmem:/mnt/pmem/fast.log
   flashloom pool log move fast pmem:/mnt/pmem0/fast.log pmem:/mnt/pmem1/fast.log
   flashloom pool log move fast drives --dry-run -o json
+  flashloom pool log move fast bbu:/dev/shm/fast.log tcp://192.0.2.8/nqn.2026-11.io.flashloom:logs/1
 
 What it was on before is not used any more, and can be taken away once this is done. To move it to the pool's
 drives, room has to be set aside there since the pool was made: docs/management.md says when it is.")]
@@ -225,8 +226,9 @@ drives, room has to be set aside there since the pool was made: docs/management.
         /// The pool.
         #[arg(value_parser = value::<Name>)]
         name: Name,
-        /// Where to: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power loss and a reboot) or
-        /// drives; given twice, the two mirror each other. Files that are not there are made.
+        /// Where to: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power loss and a reboot),
+        /// drives, or a namespace of another target, tcp://ADDR[:PORT]/SUBNQN/NSID or rdma://; given twice,
+        /// the two mirror each other. Files that are not there are made.
         #[arg(value_name = "PLACE", required = true, value_parser = value::<LogPlace>)]
         to: Vec<LogPlace>,
         /// Say what would be done, and change nothing.
@@ -235,6 +237,39 @@ drives, room has to be set aside there since the pool was made: docs/management.
         #[command(flatten)]
         how: JobArgs,
     },
+    /// Say what becomes of writes while the log has fewer copies than it is to have.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool log policy fast wait
+  flashloom pool log policy fast continue
+
+For a log on drives, or on a namespace of another target. With `wait` nothing is acknowledged that only one
+side has: while the other is away hosts wait, and reads go on. It is kept with the pool.")]
+    Policy {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+        /// What becomes of them.
+        policy: LogLoss,
+    },
+}
+
+/// What becomes of writes while a log has fewer copies than it is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLoss {
+    /// They go on with those it has.
+    Continue,
+    /// They wait until it has as many as it is to have.
+    Wait,
+}
+
+impl From<LogLoss> for LogPolicy {
+    fn from(loss: LogLoss) -> Self {
+        match loss {
+            LogLoss::Continue => Self::Continue,
+            LogLoss::Wait => Self::Wait,
+        }
+    }
 }
 
 /// What to dump.

@@ -36,6 +36,11 @@ pub trait Remote: Debug + Send + Sync {
     /// Whether a change that was given up may still come.
     fn has_late_changes(&self) -> bool;
 
+    /// Why it cannot be used, in words that name it, if it cannot.
+    fn away(&self) -> Option<String> {
+        None
+    }
+
     /// Reads `len` bytes at `offset` into the start of `buffer`.
     fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>>;
 

@@ -57,6 +57,7 @@ impl Rig {
             log_id: [0; 16],
             log_members: Vec::new(),
             log_copies: 0,
+            log_waits: false,
             term: 1,
             closed: true,
             created: 0,

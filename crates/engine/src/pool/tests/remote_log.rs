@@ -1,6 +1,6 @@
 //! A log that a namespace of another target has, too.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -284,4 +284,62 @@ fn a_pool_does_not_open_with_neither() {
         rig.far.revive();
         rig.has(rig.log(), &model).await.close().await.unwrap();
     });
+}
+
+/// With the other target away nothing is acknowledged that it has not: neither at once, nor after a restart.
+#[test]
+fn writes_wait_for_the_other_target_where_that_is_wanted() {
+    for hangs in [false, true] {
+        let rig = Rc::new(Rig::new(7));
+        let model = live(&rig, 7, async move |rig, pool, v, model| {
+            pool.have_log_wait(true).await.unwrap();
+            let away = |is_away: bool| match (hangs, is_away) {
+                (true, _) => rig.far.set_hanging(is_away),
+                (false, true) => rig.far.fail(),
+                (false, false) => rig.far.revive(),
+            };
+            scribble(v, model, 50, 1).await;
+            away(true);
+            let (data, told) = (block(9, 9), Rc::new(Cell::new(false)));
+            let (writer, done) = (v.clone(), Rc::clone(&told));
+            let write = reactor::spawn(async move {
+                writer.write(9 * BLOCK as u64, &data).await.unwrap();
+                done.set(true);
+            });
+            reactor::sleep(Duration::from_secs(60)).await;
+            assert!(!told.get(), "one side alone has it");
+            let mut bytes = vec![0; BLOCK];
+            v.read(0, &mut bytes).await.unwrap();
+            assert!(pool.status().await.unwrap().log.waits);
+            away(false);
+            write.await;
+            assert_eq!(pool.log_copies(), (2, 2), "both have it");
+            model.insert(9, 9);
+            away(true);
+        });
+        rig.far.set_hanging(false);
+        rig.far.fail();
+        reactor::simulate(8, async move {
+            let pool = rig.has(rig.log(), &model).await;
+            let v = pool.volume("db").unwrap();
+            let data = block(9, 10);
+            let write = v.write(9 * BLOCK as u64, &data);
+            assert!(reactor::timeout(Duration::from_secs(60), write).await.is_err());
+            // Whoever waits when the pool is closed is told to try again.
+            let write = reactor::spawn(async move { v.write(0, &data).await.unwrap_err().kind });
+            reactor::sleep(Duration::from_secs(1)).await;
+            pool.close().await.unwrap();
+            assert_eq!(write.await, Some(Kind::Busy));
+            rig.far.revive();
+            rig.restart();
+            let pool = rig.open(rig.log()).await.unwrap();
+            pool.have_log_wait(false).await.unwrap();
+            rig.far.fail();
+            pool.volume("db").unwrap().write(0, &block(0, 11)).await.unwrap();
+            // Memory alone waits for nothing.
+            pool.move_log(LogSpec::Bbu(vec![blank()])).await.unwrap();
+            assert_eq!(pool.have_log_wait(true).await.unwrap_err().kind, Kind::Invalid);
+            pool.close().await.unwrap();
+        });
+    }
 }

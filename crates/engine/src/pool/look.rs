@@ -76,9 +76,7 @@ impl Pool {
         if self.0.closed.get() || self.0.looking.replace(true) {
             return Ok(());
         }
-        let idle = |shard: Rc<Shard>| async move { shard.base.log.look_whether_idle().await };
-        let idle = self.each(idle).await;
-        let done = self.look_at_all().await.and(idle.map(drop));
+        let done = self.look_at_all().await;
         self.0.looking.set(false);
         done
     }
@@ -115,7 +113,9 @@ impl Pool {
         self.rewrite_label(&bare).await?;
         let well = seen.iter().filter(|(_, sight)| !sight.is_bare).map(|(index, _)| *index);
         self.try_log_drives(&label, &well.collect::<Vec<_>>()).await?;
-        superblock.tell_failures().await
+        let idle = |shard: Rc<Shard>| async move { shard.base.log.look_whether_idle().await };
+        let noted = self.each(idle).await.map(drop);
+        superblock.tell_failures().await.and(noted)
     }
 
     /// Looks at one drive. What it answers is counted as ever.

@@ -286,7 +286,8 @@ impl Watch {
             (_, PoolSpace::Full) => space(Health::Failed, "full"),
             (Some(problem), _) => {
                 let help = format!(
-                    "put the drive back: it is taken up by itself; `flashloom pool show {name}` tells which it is"
+                    "put back what it lacks: a drive, or another target that has its log, is taken up by itself; \
+                     `flashloom pool show {name}` tells which it is"
                 );
                 (Health::Degraded, Some(problem.clone()), Some(help))
             }

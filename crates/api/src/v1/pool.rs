@@ -292,7 +292,7 @@ pub struct SegmentCounts {
 /// A pool's commit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolLog {
-    /// `pmem`, `bbu`, `drives` or `remote`.
+    /// `pmem`, `bbu`, `drives`, or `remote`: namespaces of other targets, beside memory where there is any.
     pub kind: String,
     /// What an operator must know of how safe it is.
     pub protection: String,
@@ -495,8 +495,8 @@ pub struct NewPool {
     /// or more, RAID 5 with three, a mirror with two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raid: Option<Raid>,
-    /// Where its commit log lies: one place, or two of a kind that mirror each other; zones on its
-    /// drives when left out.
+    /// Where its commit log lies: one place, or two that mirror each other, of a kind, or memory and a
+    /// namespace of another target; zones on its drives when left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<LogPlace>,
     /// Size of its commit log; one that suits the drives when left out.
@@ -546,7 +546,7 @@ pub struct PoolImport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogMove {
-    /// The places, as for a new pool: one, or two of a kind that mirror each other. Files that are not there are made.
+    /// The places, as for a new pool: one, or two that mirror each other. Files that are not there are made.
     pub to: Vec<LogPlace>,
     /// Only say what would be done.
     #[serde(default)]
@@ -581,7 +581,7 @@ pub struct FoundPool {
     pub known: bool,
     /// How many of its drives may be missing.
     pub bears: u8,
-    /// What keeps its commit log: `pmem`, `bbu` or `drives`.
+    /// What keeps its commit log: `pmem`, `bbu`, `drives` or `remote`.
     pub log: String,
     /// Its drives, by index.
     pub drives: Vec<FoundDrive>,

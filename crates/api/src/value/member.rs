@@ -88,7 +88,7 @@ impl fmt::Display for PoolDrive {
 
 super::text_value!(PoolDrive, "fast/2", "A drive's place in a pool: POOL/INDEX.");
 
-/// Where a pool's commit log lies, written `pmem:PATH`, `bbu:PATH` or `drives`.
+/// Where a pool's commit log lies, written `pmem:PATH`, `bbu:PATH`, `drives` or as [`RemoteNamespace`] is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogPlace {
     /// Persistent memory: a file on a DAX file system.

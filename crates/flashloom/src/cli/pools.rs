@@ -20,8 +20,8 @@ pub struct MadeOf {
     pub drive: Vec<DrivePath>,
 
     /// Where the commit log lies: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power
-    /// loss and a reboot; /dev/shm is for trials), drives, or a namespace of another target,
-    /// tcp://ADDR[:PORT]/SUBNQN/NSID or rdma://; given twice, the two mirror each other.
+    /// loss and a reboot; /dev/shm is for trials), drives, or tcp://ADDR[:PORT]/SUBNQN/NSID (a namespace
+    /// of another target; rdma:// likewise); given twice, the two mirror each other.
     #[arg(long, value_name = "PLACE", value_parser = value::<LogPlace>)]
     pub log: Vec<LogPlace>,
 }
@@ -171,7 +171,8 @@ Examples:
         /// A drive of it; given once for each. [default: those that are found]
         #[arg(long, value_name = "DRIVE", value_parser = value::<DrivePath>)]
         drive: Vec<DrivePath>,
-        /// Where its commit log lies, unless it is on the drives: pmem:PATH or bbu:PATH.
+        /// Where its commit log lies, unless it is on the drives: pmem:PATH, bbu:PATH or
+        /// tcp://ADDR[:PORT]/SUBNQN/NSID.
         /// [default: where the node knows it to be]
         #[arg(long, value_name = "PLACE", value_parser = value::<LogPlace>)]
         log: Vec<LogPlace>,
@@ -217,8 +218,8 @@ pub enum LogVerb {
 Examples:
   flashloom pool log move fast pmem:/mnt/pmem/fast.log
   flashloom pool log move fast pmem:/mnt/pmem0/fast.log pmem:/mnt/pmem1/fast.log
-  flashloom pool log move fast drives --dry-run -o json
   flashloom pool log move fast bbu:/dev/shm/fast.log tcp://192.0.2.8/nqn.2026-11.io.flashloom:logs/1
+  flashloom pool log move fast drives --dry-run -o json
 
 What it was on before is not used any more, and can be taken away once this is done. To move it to the pool's
 drives, room has to be set aside there since the pool was made: docs/management.md says when it is.")]
@@ -226,9 +227,9 @@ drives, room has to be set aside there since the pool was made: docs/management.
         /// The pool.
         #[arg(value_parser = value::<Name>)]
         name: Name,
-        /// Where to: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power loss and a reboot),
-        /// drives, or a namespace of another target, tcp://ADDR[:PORT]/SUBNQN/NSID or rdma://; given twice,
-        /// the two mirror each other. Files that are not there are made.
+        /// Where to: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power loss and a reboot), drives,
+        /// or tcp://ADDR[:PORT]/SUBNQN/NSID (a namespace of another target; rdma:// likewise); given twice, the two
+        /// mirror each other. Files that are not there are made.
         #[arg(value_name = "PLACE", required = true, value_parser = value::<LogPlace>)]
         to: Vec<LogPlace>,
         /// Say what would be done, and change nothing.

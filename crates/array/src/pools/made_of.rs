@@ -253,9 +253,12 @@ fn named_once(locks: &[Arc<Lock>], path: &Path) -> Result<()> {
     if !locks.iter().any(|lock| is_at(lock, path)) {
         return Ok(());
     }
-    let twice = format!("{} is given twice", path.display());
-    Err(Error::new(Kind::Invalid, twice)
-        .help("each drive and each device of the log is a file or device of its own"))
+    Err(given_twice(path.display()))
+}
+
+fn given_twice(place: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Invalid, format!("{place} is given twice"))
+        .help("each drive and each device of the log is a file, device or namespace of its own")
 }
 
 fn memory_drive(path: &Path, size: Size, shared: bool) -> Result<Member> {
@@ -401,11 +404,16 @@ fn open_log(
     locks: &mut Vec<Arc<Lock>>,
 ) -> Result<LogSpec> {
     let mut devices = Vec::new();
-    for place in places {
+    for (nth, place) in places.iter().enumerate() {
         let (path, opened) = match place {
             LogPlace::Drives => continue,
             LogPlace::Remote(namespace) => {
-                devices.push(LogDevice::Remote(RemoteDrive::open_alone(namespace.clone(), node)?));
+                // Each would take it from the other.
+                if places[..nth].contains(place) {
+                    return Err(given_twice(place));
+                }
+                let drive = RemoteDrive::open_alone(namespace.clone(), node)?;
+                devices.push(LogDevice::Remote(drive));
                 continue;
             }
             LogPlace::Pmem(path) => {

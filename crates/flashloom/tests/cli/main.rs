@@ -32,6 +32,7 @@ mod memory;
 mod pauses;
 mod quotas;
 mod raid;
+mod remote_log;
 mod removed;
 mod reservations;
 mod returns;

@@ -22,6 +22,7 @@ use reactor::buffer::Buffer;
 use stdx::num::u64_of;
 use uuid::Uuid;
 
+use claim::Takes;
 use incarnation::Core;
 use operation::Doing;
 
@@ -53,7 +54,7 @@ impl RemoteDrive {
     /// the drive any more, it is left to others.
     #[must_use]
     pub fn open(place: RemoteNamespace, node: Uuid) -> (Self, Arc<Drive>) {
-        let core = Arc::new(Core::new(place, node));
+        let core = Arc::new(Core::new(place, node, Takes::Nodes));
         let used = Used { core: Arc::clone(&core), _alone: None };
         (Self { core }, Arc::new(Drive::Remote(Arc::new(used))))
     }
@@ -64,13 +65,19 @@ impl RemoteDrive {
         incarnation::host_nqn(node)
     }
 
-    /// The same for one in this process at a time: two would take it from each other.
+    /// The same for one in this process at a time: two would take it from each other. `forced`: also what another node
+    /// holds, which is gone for good.
     ///
     /// # Errors
     /// `Conflict` while another has it.
-    pub fn open_alone(place: RemoteNamespace, node: Uuid) -> crate::Result<Arc<Drive>> {
+    pub fn open_alone(
+        place: RemoteNamespace,
+        node: Uuid,
+        forced: bool,
+    ) -> crate::Result<Arc<Drive>> {
         let alone = Alone::take(&place)?;
-        let core = Arc::new(Core::new(place, node));
+        let takes = if forced { Takes::Anybodys } else { Takes::Nodes };
+        let core = Arc::new(Core::new(place, node, takes));
         Ok(Arc::new(Drive::Remote(Arc::new(Used { core, _alone: Some(alone) }))))
     }
 

@@ -99,7 +99,7 @@ impl MadeOf {
         if !forced {
             check_are_ours(log)?;
         }
-        Self::open(drives, log, (node, shared), |_| Ok(Some(bytes)))
+        Self::open(drives, log, (node, shared, forced), |_| Ok(Some(bytes)))
     }
 
     /// Opens what an import names. A log that is not there is made, as long as the drives say it was, where nothing
@@ -116,7 +116,7 @@ impl MadeOf {
         if !from.force {
             check_are_ours(&from.log)?;
         }
-        Self::open(&from.drives, &from.log, (node, shared), |members| {
+        Self::open(&from.drives, &from.log, (node, shared, from.force), |members| {
             let Some(label) = newest_label(home, members)? else { return Ok(Some(LOG_BYTES)) };
             let empty = label.closed || label.state == PoolState::Exported;
             let makes = from.accept_loss || empty;
@@ -127,7 +127,7 @@ impl MadeOf {
     fn open(
         drives: &[DrivePath],
         log: &[LogPlace],
-        (node, shared): (Uuid, bool),
+        (node, shared, forced): (Uuid, bool, bool),
         log_bytes: impl FnOnce(&[Member]) -> Result<Option<u64>>,
     ) -> Result<Self> {
         let mut opened = Vec::new();
@@ -152,7 +152,7 @@ impl MadeOf {
             .iter()
             .filter_map(LogPlace::path)
             .for_each(|path| made.expect(path, bytes.is_some()));
-        let log = open_log(&places, node, bytes, &mut locks)?;
+        let log = open_log(&places, (node, forced), bytes, &mut locks)?;
         Ok(Self { drives: opened, log, places, locks, made })
     }
 
@@ -322,15 +322,20 @@ pub fn open_known_log(
     let mut there = Vec::new();
     for place in places {
         // Each on its own: of two that mirror each other, one may be gone.
-        match open_log(std::slice::from_ref(place), node, None, &mut Vec::new()) {
+        match open_log(std::slice::from_ref(place), (node, false), None, &mut Vec::new()) {
             Ok(_) => there.push(place.clone()),
             Err(error) => {
                 lost.push(format!("the log's copy at {place} is missing: {}", error.context));
                 let is_far = places.iter().any(|other| matches!(other, LogPlace::Remote(_)));
                 let is_gone = matches!(place, LogPlace::Bbu(path) if !path.exists());
                 if let Some(bytes) = fill.filter(|_| is_far && is_gone)
-                    && open_log(std::slice::from_ref(place), node, Some(bytes), &mut Vec::new())
-                        .is_ok()
+                    && open_log(
+                        std::slice::from_ref(place),
+                        (node, false),
+                        Some(bytes),
+                        &mut Vec::new(),
+                    )
+                    .is_ok()
                 {
                     there.push(place.clone());
                     continue;
@@ -343,10 +348,10 @@ pub fn open_known_log(
         if anew.is_none() || places.iter().filter_map(LogPlace::path).any(Path::exists) {
             return Err(error);
         }
-        let log = open_log(places, node, anew, &mut locks)?;
+        let log = open_log(places, (node, false), anew, &mut locks)?;
         return Ok((log, locks, vec!["its log, in which nothing was, is made anew".to_owned()]));
     }
-    let log = open_log(&there, node, None, &mut locks)?;
+    let log = open_log(&there, (node, false), None, &mut locks)?;
     Ok((log, locks, lost))
 }
 
@@ -362,7 +367,7 @@ pub fn open_new_log(
     check_are_ours(places)?;
     let (mut locks, mut made) = (Vec::new(), Made::default());
     places.iter().filter_map(LogPlace::path).for_each(|path| made.expect(path, true));
-    let log = open_log(places, node, Some(bytes), &mut locks)?;
+    let log = open_log(places, (node, false), Some(bytes), &mut locks)?;
     Ok((log, locks, made))
 }
 
@@ -399,7 +404,7 @@ fn other_is_there(places: &[LogPlace], this: &LogPlace) -> bool {
 /// Opens a log's devices, creating files of `create` bytes.
 fn open_log(
     places: &[LogPlace],
-    node: Uuid,
+    (node, forced): (Uuid, bool),
     create: Option<u64>,
     locks: &mut Vec<Arc<Lock>>,
 ) -> Result<LogSpec> {
@@ -412,7 +417,7 @@ fn open_log(
                 if places[..nth].contains(place) {
                     return Err(given_twice(place));
                 }
-                let drive = RemoteDrive::open_alone(namespace.clone(), node)?;
+                let drive = RemoteDrive::open_alone(namespace.clone(), node, forced)?;
                 devices.push(LogDevice::Remote(drive));
                 continue;
             }

@@ -19,6 +19,17 @@ use crate::limits::{REMOTE_LEAVE, REMOTE_STEP};
 
 const KIND: Type = Type::WriteExclusive;
 
+/// From whom the namespace is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// From whoever of this node had it: a process that was killed, perhaps.
+    Nodes,
+    /// From another node, too, which is gone for good.
+    Anybodys,
+    /// From this drive alone, which held it before: whoever else of this node has it is newer.
+    Own,
+}
+
 /// What there is to do, as the registrants tell.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
@@ -35,7 +46,7 @@ struct Plan {
 pub(super) async fn claim(namespace: &Namespace, incarnation: &Incarnation) -> Result<(), Why> {
     let found = within("Reservation Report", namespace.registrants()).await?;
     let key = incarnation.key;
-    let plan = plan(&found, key, incarnation.again)?;
+    let plan = plan(&found, key, incarnation.takes)?;
     within("Reservation Register", namespace.register(key.claiming())).await?;
     let taken = take(namespace, key, &plan).await;
     if taken.as_ref().is_err_and(|why| why.kind == Kind::Busy) {
@@ -68,16 +79,15 @@ async fn take(namespace: &Namespace, key: Key, plan: &Plan) -> Result<(), Why> {
     within("Reservation Register", namespace.register(key.settled())).await
 }
 
-/// Decides from the registrants; `again` if this drive held the namespace before.
-fn plan(found: &[Registrant], key: Key, again: bool) -> Result<Plan, Why> {
+/// Decides from the registrants.
+fn plan(found: &[Registrant], key: Key, takes: Takes) -> Result<Plan, Why> {
     for holder in found.iter().filter(|one| one.holds) {
-        if !key.is_of_node(holder.key) {
+        if !key.is_of_node(holder.key) && takes != Takes::Anybodys {
             let words =
                 format!("another node uses the namespace: reservation key {:#018x}", holder.key);
             return Err(Why::new(Kind::Busy, words));
         }
-        // The first time it may be that of a process that was killed. Later it took it from this one, and is newer.
-        if again && !key.is_of_drive(holder.key) {
+        if takes == Takes::Own && !key.is_of_drive(holder.key) {
             let words = format!(
                 "another process of this node has taken the namespace: reservation key {:#018x}",
                 holder.key
@@ -85,7 +95,8 @@ fn plan(found: &[Registrant], key: Key, again: bool) -> Result<Plan, Why> {
             return Err(Why::new(Kind::Busy, words));
         }
     }
-    let own = || found.iter().filter(|one| key.is_of_node(one.key));
+    let all = takes == Takes::Anybodys;
+    let own = || found.iter().filter(|one| key.is_of_node(one.key) || all && one.holds);
     let from = own().find(|one| one.holds).map(|one| one.key);
     let mut stale: Vec<_> = own().map(|one| one.key).filter(|&stale| Some(stale) != from).collect();
     // A report has an entry for each controller of a host.

@@ -10,6 +10,7 @@ use reactor::{Nanos, now_exact};
 use stdx::num::low32;
 use uuid::Uuid;
 
+use super::claim::Takes;
 use super::error::Why;
 use super::fit::{GRAIN, bytes_of, fits};
 use super::key::Key;
@@ -25,8 +26,8 @@ pub(super) struct Incarnation {
     /// from the one that comes after it.
     pub host: HostIdentity,
     pub key: Key,
-    /// The drive held the namespace before.
-    pub again: bool,
+    /// From whom it takes the namespace.
+    pub takes: Takes,
 }
 
 #[derive(Debug)]
@@ -46,8 +47,8 @@ struct Inside {
     phase: Phase,
     /// Number of the last incarnation.
     last: u64,
-    /// One of them held the namespace.
-    held: bool,
+    /// From whom the next one takes the namespace.
+    takes: Takes,
     /// Why the last one was over, until one is held again: what is tried again and again is told of once.
     told: Option<Arc<str>>,
     /// Associations that there are, or are being made, on all reactors.
@@ -90,7 +91,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub fn new(place: RemoteNamespace, node: Uuid) -> Self {
+    pub fn new(place: RemoteNamespace, node: Uuid, takes: Takes) -> Self {
         static DRIVES: AtomicU64 = AtomicU64::new(1);
         let [a, b, c, d, ..] = chance();
         let line = u32::from_le_bytes([a, b, c, d]);
@@ -105,7 +106,7 @@ impl Core {
             capacity: AtomicU64::new(0),
             block: AtomicU32::new(low32(GRAIN)),
             volatile_cache: AtomicBool::new(true),
-            inside: Watch::new(Inside { phase, last: 0, held: false, told: None, associations: 0 }),
+            inside: Watch::new(Inside { phase, last: 0, takes, told: None, associations: 0 }),
         }
     }
 
@@ -146,7 +147,7 @@ impl Core {
             Phase::Away { why, next, .. } if now < *next => Some(Err(why.clone())),
             Phase::Away { .. } => {
                 inside.last += 1;
-                let incarnation = Arc::new(self.incarnation(inside.last, inside.held));
+                let incarnation = Arc::new(self.incarnation(inside.last, inside.takes));
                 let claimed = Arc::clone(&incarnation);
                 inside.phase = Phase::Claiming { incarnation: claimed, begun: now };
                 Some(Ok(Next::Claim(incarnation)))
@@ -154,9 +155,9 @@ impl Core {
         }
     }
 
-    fn incarnation(&self, number: u64, again: bool) -> Incarnation {
+    fn incarnation(&self, number: u64, takes: Takes) -> Incarnation {
         let host = HostIdentity { nqn: host_nqn(self.node), id: chance() };
-        Incarnation { number, host, key: Key::new(self.node, self.line, number), again }
+        Incarnation { number, host, key: Key::new(self.node, self.line, number), takes }
     }
 
     /// The incarnation holds the namespace: all reactors may use it. Says no when it is over.
@@ -170,7 +171,7 @@ impl Core {
             tracing::info!(drive = %self.place, "a drive of another machine is connected");
             let (incarnation, begun) = (Arc::clone(incarnation), *begun);
             inside.phase = Phase::Held { incarnation, begun, since_ms: now_ms() };
-            (inside.held, inside.told) = (true, None);
+            (inside.takes, inside.told) = (Takes::Own, None);
             self.current.store(number, Ordering::Release);
             true
         })

@@ -6,7 +6,7 @@ use super::*;
 
 fn core() -> Core {
     let place = "tcp://192.0.2.1/nqn.2026-11.io.flashloom:logs/1".parse().unwrap();
-    Core::new(place, Uuid::from_u128(1))
+    Core::new(place, Uuid::from_u128(1), Takes::Nodes)
 }
 
 fn geometry(blocks: u64) -> Geometry {
@@ -63,7 +63,7 @@ fn each_incarnation_is_another_host_of_the_same_node() {
         assert_ne!(first.host.id, second.host.id);
         assert_ne!(first.key, second.key);
         assert!(first.key.is_of_drive(second.key.settled()));
-        assert!(!first.again && second.again);
+        assert_eq!((first.takes, second.takes), (Takes::Nodes, Takes::Own));
         // What is told late of the first is nothing to the second.
         core.end(first.number, Why::gone("late"));
         assert!(!core.hold(first.number, &geometry(16)));
@@ -77,7 +77,7 @@ fn after_a_failed_attempt_the_next_one_waits() {
         let core = core();
         for failure in ["one", "two"] {
             let incarnation = claimed(&core).await;
-            assert!(!incarnation.again, "none was held");
+            assert_eq!(incarnation.takes, Takes::Nodes, "none was held");
             reactor::sleep(Duration::from_secs(2)).await;
             core.end(incarnation.number, Why::gone(failure));
             reactor::sleep(REMOTE_ATTEMPTS - Duration::from_millis(10)).await;

@@ -206,7 +206,9 @@ fn a_pool_opens_from_memory_when_both_targets_were_killed_and_the_other_one_is_l
     // It comes back with nothing in it, and is made whole.
     let other = pair.start_other();
     pair.wait_for_copies(2);
-    drop(daemon);
+    let mut load = pair.load();
+    goes_on(&mut load);
+    drop((daemon, load));
     fs::remove_file(pair.at("log")).unwrap();
     let daemon = pair.start();
     pair.wait_for_copies(1);

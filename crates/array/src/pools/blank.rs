@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::v1::Kind;
 use api::value::LogPlace;
-use engine::LogDevice;
+use engine::{LogDevice, LogSpec};
 use media::Drive;
 use media::drive::TRANSFER_MAX;
 use stdx::num::usize64;
@@ -19,8 +19,11 @@ const _: () = assert!(LOOKED_AT <= TRANSFER_MAX as u64);
 /// What a spare of a pool begins with.
 pub(super) const SPARE: &[u8; 8] = b"FLSHSPAR";
 
+/// What a place holds that was of a log.
+const LOG: &str = "the commit log of a pool";
+
 /// What is known by a mark: where that is, the mark, and what it tells of.
-const MARKS: [(usize, &[u8], &str); 14] = [
+const MARKS: [(usize, &[u8], &str); 15] = [
     (0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),
     (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
@@ -31,7 +34,8 @@ const MARKS: [(usize, &[u8], &str); 14] = [
     (4086, b"SWAPSPACE2", "swap space"),
     (0, b"bluestore block device", "a Ceph OSD"),
     (0, SPARE, "the mark of a spare of a pool"),
-    (0, b"FLMLOGCB", "the commit log of a pool"),
+    (0, b"FLMLOGCB", LOG),
+    (4096, b"FLMLOGCB", LOG),
     (512, b"EFI PART", "a partition table"),
     (4096, b"EFI PART", "a partition table"),
     (510, &[0x55, 0xaa], "a partition table or a boot sector"),
@@ -82,6 +86,21 @@ async fn held_by_log(device: &LogDevice) -> engine::Result<Option<&'static str>>
     }
     let (offset, len) = ends(pmem.capacity())[0];
     Ok(if blank { None } else { Some(pmem.with(offset, len, name)?) })
+}
+
+/// Refuses to move a log to what holds anything but a log: whose that is, the pool finds out.
+///
+/// # Errors
+/// `Conflict`, `Failed` when a device cannot be read.
+pub fn check_new_places(home: &reactor::Handle, log: &LogSpec, places: &[LogPlace]) -> Result<()> {
+    for (device, place) in log.devices().into_iter().zip(places) {
+        let found = looked(home, place, async move || held_by_log(&device).await)?;
+        if let Some(what) = found.filter(|what| *what != LOG) {
+            return Err(Error::new(Kind::Conflict, format!("{place} holds {what}"))
+                .help("name another place, or clear this one if nothing in it is needed"));
+        }
+    }
+    Ok(())
 }
 
 /// What a look at a log's place gives.

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::held::Volumes;
 use super::made_of::{self, MadeOf, Member, Progress, seen};
-use super::told;
+use super::{blank, told};
 use crate::lock::{Lock, is_at};
 use crate::{Error, Result};
 
@@ -401,6 +401,7 @@ impl OpenPool {
         let before = self.status().map_err(sure)?.log;
         let (log, locks, made) =
             made_of::open_new_log(to, node, before.device_bytes).map_err(sure)?;
+        blank::check_new_places(&self.home, &log, to).map_err(sure)?;
         if let Err(error) = self.call(|pool| async move { pool.move_log(log).await }) {
             // What was written to the labels, and did not reach all of them, has another term.
             let is_sure = self.status().is_ok_and(|after| after.log.term == before.term);

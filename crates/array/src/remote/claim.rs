@@ -66,13 +66,16 @@ async fn take(namespace: &Namespace, key: Key, plan: &Plan) -> Result<(), Why> {
             done => done?,
         }
     }
-    let Some(victim) = plan.from else {
-        within("Reservation Acquire", namespace.acquire(key.claiming(), KIND)).await?;
-        return within("Reservation Register", namespace.register(key.settled())).await;
-    };
-    // However long it takes: as long as the association lives, what was in flight has not ended.
-    namespace.preempt(key.claiming(), victim, KIND).await.map_err(|error| why(&error))?;
-    if is_claiming(victim) {
+    match plan.from {
+        // However long it takes: as long as the association lives, what was in flight has not ended.
+        Some(victim) => {
+            namespace.preempt(key.claiming(), victim, KIND).await.map_err(|error| why(&error))?;
+        }
+        None => {
+            within("Reservation Acquire", namespace.acquire(key.claiming(), KIND)).await?;
+        }
+    }
+    if plan.from.iter().chain(&plan.stale).any(|&key| is_claiming(key)) {
         // Nobody saw that what it preempted has ended: its controller has to notice by its Keep Alive Timer.
         namespace.outlive().await;
     }

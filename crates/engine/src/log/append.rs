@@ -84,19 +84,17 @@ impl Shared {
     pub(super) async fn append(&self, record: Append<'_>) -> Result<u64> {
         let stored = fill_and_commit(self.reserve(kind_of(&record)?, Claim::New).await?, &record)?;
         if !stored.is_durable {
-            self.make_sure(stored.sequence).await?;
+            self.make_durable(stored.sequence).await?;
         }
         Ok(stored.sequence)
     }
 
-    /// As [`make_durable`](Self::make_durable), and until it may be acknowledged: as many devices have it as the pool's
-    /// operator wants. What the log itself waits for is durable before that, or none would get there.
-    pub(super) async fn make_sure(&self, sequence: u64) -> Result<()> {
-        self.make_durable(sequence).await?;
+    /// Waits until what is durable may be acknowledged: as many devices have it as the pool's operator wants.
+    pub(super) async fn until_enough(&self) -> Result<()> {
         let members = self.store.owner().members();
         if !self.store.is_memory() && members.is_short() {
             // On the heap: rare, and too large for all that may come to it.
-            Box::pin(members.until_enough()).await?;
+            Box::pin(members.until_enough(|| self.ended.get())).await?;
         }
         Ok(())
     }

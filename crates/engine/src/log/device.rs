@@ -8,7 +8,7 @@ pub(super) use reading::read_slot;
 
 use super::control::{Control, Holder, SLOT};
 use super::limits::{
-    CONTROL_BYTES, FAR_PATIENCE, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS,
+    BLANK_BYTES, CONTROL_BYTES, FAR_PATIENCE, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS,
 };
 use super::members::{MemberId, Owner, Tenant};
 use crate::address::BLOCK;
@@ -70,6 +70,18 @@ impl LogDevice {
                     Ok(Err(error)) => Err(Error::caused(Kind::Failed, context, error)),
                     Err(_) => Err(Error::new(Kind::Failed, context)),
                 }
+            }
+        }
+    }
+
+    /// Whether nothing is where everything else than a log begins: a partition table, a file system.
+    pub async fn begins_blank(&self) -> Result<bool> {
+        match self {
+            Self::Memory(pmem) => {
+                Ok(pmem.with(0, BLANK_BYTES, |b| b.iter().all(|byte| *byte == 0))?)
+            }
+            Self::Remote(drive) => {
+                Ok(drive.read(0, BLANK_BYTES).await?.iter().all(|byte| *byte == 0))
             }
         }
     }
@@ -189,6 +201,8 @@ pub(super) struct Store {
     troubled: Cell<bool>,
     /// How often something was added that takes what is stored from then on.
     pub(super) changes: Cell<u64>,
+    /// Members that did not answer when they were read for recovery, a bit each: what they have is not known.
+    silent: Cell<u32>,
 }
 
 fn invalid<T>(what: &str) -> Result<T> {
@@ -236,7 +250,8 @@ impl Store {
         let (amended, troubled) = (RefCell::default(), Cell::new(false));
         let direct = Cell::new(image.is_none());
         let (image, changes) = (RefCell::new(image), Cell::new(0));
-        Ok(Self { owner, members, image, direct, amended, troubled, changes })
+        let silent = Cell::new(0);
+        Ok(Self { owner, members, image, direct, amended, troubled, changes, silent })
     }
 
     /// Whether an append is durable as soon as it is stored and fenced.
@@ -526,7 +541,11 @@ impl Store {
             (Place::Zone(zone), Some(image)) => {
                 let mut buffer = image.pool.alloc(len).await;
                 image.ring.read(at, &mut buffer)?;
-                zone.drive.write(zone.offset + CONTROL_BYTES + at, buffer, true).await?;
+                let write = zone.drive.write(zone.offset + CONTROL_BYTES + at, buffer, true);
+                // Nothing is trimmed, and no control block written, meanwhile.
+                let hangs =
+                    |_| Error::new(Kind::Failed, "a device does not take a copy of the log");
+                reactor::timeout(patience_with(member.drive), write).await.map_err(hangs)??;
             }
             (Place::Zone(_), None) => {}
         }
@@ -697,9 +716,7 @@ impl Store {
             let buffer = make(member).await;
             let write = zone.drive.write(zone.offset + offset, buffer, true);
             let write = self.owner.in_company((member.tenant, member.drive), company, write);
-            // A drive of the pool has deadlines of its own, and company that may shorten them.
-            let patience = if member.drive.is_some() { Duration::MAX } else { FAR_PATIENCE };
-            match reactor::timeout(patience, write).await.unwrap_or(None) {
+            match reactor::timeout(patience_with(member.drive), write).await.unwrap_or(None) {
                 Some(Ok(())) => return Written::Done,
                 Some(Err(error)) if is_passing(&error) => last = Some(error),
                 Some(Err(error)) => return Written::Failed(Some(error)),
@@ -708,6 +725,11 @@ impl Store {
         }
         Written::Failed(last)
     }
+}
+
+/// How long a device is waited for. A drive of the pool has deadlines of its own, and company that may shorten them.
+const fn patience_with(drive: Option<u16>) -> Duration {
+    if drive.is_some() { Duration::MAX } else { FAR_PATIENCE }
 }
 
 /// Whether an error says nothing of the drive.

@@ -23,11 +23,14 @@ impl Log {
         self.shared.copy_ring(slot).await?;
         self.shared.trimming.acquire(1).await;
         let _turn = Turn(&self.shared.trimming);
-        let control = self.shared.ring.borrow().control.again();
-        // On memory, the fence behind this makes what was copied durable, too: it was stored before, by the same core.
-        // A control block that is there without all of that means nothing, as long as no label names the device.
-        self.shared.store.write_control(&control).await?;
-        self.shared.ring.borrow_mut().control = control;
+        // Both slots: what another attempt left in one is a name that no label has.
+        for _ in 0..2 {
+            let control = self.shared.ring.borrow().control.again();
+            // On memory, the fence behind this makes what was copied durable, too: it was stored before, by the same core.
+            // A control block that is there without all of that means nothing, as long as no label names the device.
+            self.shared.store.write_control(&control).await?;
+            self.shared.ring.borrow_mut().control = control;
+        }
         Ok(())
     }
 }

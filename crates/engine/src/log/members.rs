@@ -209,19 +209,15 @@ impl Members {
     /// Waits until so many devices have the log that what was appended may be acknowledged, and the labels say so.
     ///
     /// # Errors
-    /// `Busy` when the pool is closed first.
-    pub async fn until_enough(&self) -> Result<()> {
-        let enough = |_: &mut u64| {
-            let closing = self.closing.load(Ordering::Acquire);
-            if self.is_short() && !closing { None } else { Some(!self.is_short()) }
+    /// `Busy` when the pool is closed first, and why the log ended, if that `ended`.
+    pub async fn until_enough(&self, ended: impl Fn() -> Option<Kind>) -> Result<()> {
+        let over = |_: &mut u64| match (self.is_short(), ended()) {
+            (false, _) => Some(None),
+            (true, Some(why)) => Some(Some(why)),
+            (true, None) => self.closing.load(Ordering::Acquire).then_some(Some(Kind::Busy)),
         };
-        match self.changes.until(enough).await {
-            true => Ok(()),
-            false => {
-                let context = "the pool is closed while its log has too few copies";
-                Err(Error::new(Kind::Busy, context))
-            }
-        }
+        let context = "the log has too few copies, and ended or is closed";
+        self.changes.until(over).await.map_or(Ok(()), |why| Err(Error::new(why, context)))
     }
 
     /// The pool is closed: nobody waits for devices any more.

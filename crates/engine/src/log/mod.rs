@@ -268,12 +268,21 @@ impl Log {
         self.shared.try_reserve(append::kind_of_write(key, blocks)?, Claim::New)
     }
 
+    /// Waits until what was appended may be acknowledged to a host: as many devices have it as are to. What the pool itself
+    /// waits for is only durable: there may be no other device before that.
+    ///
+    /// # Errors
+    /// `Busy` when the pool is closed first; as [`append`](Self::append).
+    pub fn until_enough(&self) -> impl Future<Output = Result<()>> + '_ {
+        self.shared.until_enough()
+    }
+
     /// Waits until a record that was [committed](Reserved::commit) is durable and can be looked up.
     ///
     /// # Errors
     /// As [`append`](Self::append).
     pub fn make_durable(&self, sequence: u64) -> impl Future<Output = Result<()>> + '_ {
-        self.shared.make_sure(sequence)
+        self.shared.make_durable(sequence)
     }
 
     /// Waits until everything appended so far is durable and can be looked up, also what was appended
@@ -641,6 +650,8 @@ impl Shared {
         self.more.notify();
         self.resumed.notify();
         self.commits.end();
+        // Who waits for another device to have it is told, too.
+        self.store.owner().members().wake();
     }
 
     /// Whether a record of this kind may be stored now.

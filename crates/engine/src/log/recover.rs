@@ -223,6 +223,12 @@ async fn recover(
         (epoch, settled) = (record.epoch, record.settled);
         ring.recover(&record, store)?;
     }
+    if store.is_in_doubt(losses.through > 0) {
+        // What was acknowledged may be there, and would be written over.
+        let context =
+            "a device of the commit log did not answer when it was read: open the pool again";
+        return Err(Error::new(Kind::Failed, context));
+    }
     let opened = Opened {
         durable_stripe: control.durable_stripe,
         trimmed: control.trimmed,

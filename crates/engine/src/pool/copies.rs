@@ -10,11 +10,12 @@ use media::Drive;
 use reactor::{Nanos, now};
 
 use super::Pool;
+use super::identity::ring;
 use super::members::{next_member, part_of, zone_of};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogKind;
 use crate::limits::{COPY_PAUSES, REMOTE_PAUSES};
-use crate::log::{Joining, LogDevice, Place, Tenant};
+use crate::log::{Identity, Joining, LogDevice, Place, Tenant, identify};
 use crate::shard::Shard;
 use stdx::num::u64_of;
 
@@ -220,16 +221,46 @@ impl Pool {
             Candidate::Device(device) => Some(device.clone()),
             Candidate::Drive(_) => None,
         };
+        if let Some(LogDevice::Remote(_)) = &device {
+            self.check_returned(device.as_ref()).await?;
+        }
         let new = [self.bring_copy(candidate).await?];
-        self.0.common.superblock.admit(&new, None).await?;
+        let tenant = new[0].0;
         if let Some(LogDevice::Remote(drive)) = device {
             let mut remotes = self.0.remotes.borrow_mut();
             let of = remotes.iter_mut().find(|remote| Arc::ptr_eq(&remote.drive, &drive));
             if let Some(remote) = of {
-                remote.tenant = Some(new[0].0);
+                remote.tenant = Some(tenant);
             }
         }
-        Ok(())
+        let superblock = &self.0.common.superblock;
+        let admitted = superblock.admit(&new, None).await;
+        if admitted.is_err() {
+            // It counts only where labels say so: else another attempt is made.
+            let id = superblock.members.id(tenant.slot);
+            if !superblock.label().current_members().any(|member| member.id == id) {
+                superblock.members.give_up(tenant);
+            }
+        }
+        admitted
+    }
+
+    /// Whether a namespace that comes back may be written over: it has what it had of this log, or nothing. What is there
+    /// by now may be another pool's, or somebody else's.
+    async fn check_returned(&self, device: Option<&LogDevice>) -> Result<()> {
+        let Some(device) = device else { return Ok(()) };
+        device.answers().await?;
+        let label = self.0.common.superblock.label();
+        let parts: Vec<_> = (0..label.shards).map(|n| part_of(&label, device, n)).collect();
+        match identify(&parts, label.log_bytes, label.pool, ring(&label, 0)).await? {
+            Identity::Member { term, .. } if term <= label.term => Ok(()),
+            Identity::Blank if device.begins_blank().await? => Ok(()),
+            Identity::Records => Ok(()),
+            _ => {
+                let what = "the log's namespace of another target has something else by now";
+                Err(Error::new(Kind::Invalid, what))
+            }
+        }
     }
 
     /// Has a place take what is in the log: first what is in the log of every shard goes there, then its control

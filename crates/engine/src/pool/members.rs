@@ -304,7 +304,7 @@ impl Plan {
     pub async fn new(
         label: Label,
         term: u64,
-        log: &LogSpec,
+        (log, silent): (&LogSpec, Option<Error>),
         drives: &DriveSet,
         accept_loss: bool,
     ) -> Result<Self> {
@@ -315,10 +315,11 @@ impl Plan {
             return Err(missing(context));
         }
         let log = &fitting(&label, log)?;
-        let given = match log {
+        let mut given = match log {
             LogSpec::Drives => look_at_zones(&label, drives).await,
             apart => look_at_devices(&label, &apart.devices()).await?,
         };
+        given.failure = given.failure.or(silent);
         if label.closed {
             let without = label
                 .log_members

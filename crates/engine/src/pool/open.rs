@@ -281,11 +281,13 @@ impl Pool {
         }
         let named = log.devices();
         let (log, silent) = answering(&log).await;
-        if let (true, Some(error)) = (log.devices().is_empty(), silent) {
+        if log.devices().is_empty()
+            && let Some(error) = silent
+        {
             return Err(error);
         }
         let without_log = Plan::without_log(label.clone(), &log, &set);
-        let plan = Plan::new(label, found_term, &log, &set, options.accept_loss).await?;
+        let plan = Plan::new(label, found_term, (&log, silent), &set, options.accept_loss).await?;
         if risky && !plan.is_witness() {
             return Err(missing(format!(
                 "the drives of pool {} that are missing could have gone on without these: give them, or open the \

@@ -14,6 +14,7 @@ impl Store {
             let part = (len - done).min(TRANSFER_MAX);
             let out = &mut bytes[done..done + part];
             if matches!(read_part(place, at + u64_of(done), out).await, Read::Nothing) {
+                self.note_silent(n);
                 return Ok(None);
             }
             done += part;
@@ -65,13 +66,14 @@ impl Store {
         let mut at = 0;
         while at < ring_bytes {
             let len = commit_len(at, ring_bytes - at, ring_bytes);
-            for member in &members {
+            for (n, member) in members.iter().enumerate() {
                 let mut bytes = vec![0; len];
                 // Pages the next member may have. Without it, a sector that cannot be read must not
                 // hide the records around it.
                 let read = read_part(&member.place, at, &mut bytes).await;
-                if !matches!(read, Read::Nothing) {
-                    image.ring.write(at, &bytes)?;
+                match read {
+                    Read::Nothing => self.note_silent(n),
+                    Read::All | Read::Some => image.ring.write(at, &bytes)?,
                 }
                 if matches!(read, Read::All) {
                     break;
@@ -80,6 +82,18 @@ impl Store {
             at += u64_of(len);
         }
         Ok(())
+    }
+
+    /// The `n`th device did not answer.
+    fn note_silent(&self, n: usize) {
+        self.silent.set(self.silent.get() | 1 << n);
+    }
+
+    /// Whether what was found may be less than there is: no device answered to the end, or what is `lost` may be on
+    /// one that did not.
+    pub fn is_in_doubt(&self, lost: bool) -> bool {
+        let silent = usize64(u64::from(self.silent.get().count_ones()));
+        !self.direct.get() && silent > 0 && (lost || silent >= self.devices())
     }
 
     /// What the `n`th device has in a control slot.
@@ -93,8 +107,11 @@ impl Store {
         let mut wrong = None;
         let members: Vec<Rc<Member>> = self.members().iter().flatten().cloned().collect();
         for slot in 0..2 {
-            for member in &members {
+            for (n, member) in members.iter().enumerate() {
                 let bytes = read_slot(&member.place, slot).await;
+                if bytes.as_ref().is_err_and(|error| !error.is_of_medium()) {
+                    self.note_silent(n);
+                }
                 note(bytes, member.id, &mut found, &mut wrong);
             }
         }

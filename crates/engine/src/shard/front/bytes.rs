@@ -78,7 +78,8 @@ impl Front {
         if let Some(turn) = &mut turn {
             turn.ended = true;
         }
-        done
+        done?;
+        self.base.log.until_enough().await.map_err(|e| self.why(e))
     }
 
     /// Makes a hole for good of what a volume had in these blocks, once whoever still writes there is

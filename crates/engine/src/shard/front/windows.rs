@@ -403,11 +403,19 @@ impl Front {
             }
             ring.taken().await?;
             ring.look_for_damage().await;
-            // The ring, which has it as well, goes.
-            self.base.log.settle_surely().await?;
             // A record that its host stored late is in the log, and told of, or not begun.
-            while !ring.has_ended() && (ring.is_taking.get() || ring.stored.get().is_some()) {
-                ring.taken().await?;
+            let is_in_midst = || ring.is_taking.get() || ring.stored.get().is_some();
+            while !ring.has_ended() {
+                if is_in_midst() {
+                    ring.taken().await?;
+                    continue;
+                }
+                let position = ring.position();
+                // The ring, which has it as well, goes.
+                self.base.log.settle_surely().await?;
+                if ring.position() == position && !is_in_midst() {
+                    break;
+                }
             }
             ring.finish();
         }

@@ -202,6 +202,7 @@ impl Front {
         loop {
             if let Some(Committed { sequence, .. }) = walk.committed {
                 self.base.log.make_durable(sequence).await.map_err(|e| self.why(e))?;
+                self.base.log.until_enough().await.map_err(|e| self.why(e))?;
                 walk.keep();
                 self.counting.note_change();
             }
@@ -272,7 +273,7 @@ impl Front {
     }
 
     /// What is said of an error of the log: one that takes no more because the shard failed says why that was.
-    fn why(&self, error: Error) -> Error {
+    pub(super) fn why(&self, error: Error) -> Error {
         self.base.writer.check().err().unwrap_or(error)
     }
 }

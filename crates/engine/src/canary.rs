@@ -82,6 +82,10 @@ pub enum Canary {
     SnapshotSkipsRoom,
     /// What a volume with a reservation gives back is not kept for it again.
     TrimForgetsReserved,
+    /// A namespace of another target that did not take a write to the log has it all as before.
+    KeepsSilent,
+    /// A device becomes one of the log's without what is in the log already.
+    JoinsWithoutRing,
     /// A step is left out.
     Skips(Step),
 }
@@ -266,7 +270,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -304,6 +308,8 @@ impl Canary {
         Self::OthersTakeReserved,
         Self::SnapshotSkipsRoom,
         Self::TrimForgetsReserved,
+        Self::KeepsSilent,
+        Self::JoinsWithoutRing,
     ];
 }
 

@@ -7,6 +7,7 @@ mod log_moves;
 mod operator;
 mod poison;
 mod pool;
+mod remote;
 mod returning;
 mod scrubs;
 mod sick;
@@ -42,6 +43,8 @@ pub struct Media {
     pmem: Rc<RefCell<Vec<Arc<SimulatedPmem>>>>,
     /// Where the log moves, and where it may be where nobody knows how far it came.
     others: Rc<RefCell<Vec<Arc<SimulatedPmem>>>>,
+    /// A namespace of another target that has the log.
+    far: Option<Rc<remote::Far>>,
     /// Devices of the log that are blank since the pool was open last.
     log_loss: Cell<Option<LogLoss>>,
     /// The pool was made; before that there is none to open.
@@ -82,6 +85,12 @@ pub struct Seen {
     pub exams: u64,
     /// Blocks that they put right.
     pub mended: u64,
+    /// Copies of the log that an end of a life took, and openings that were refused without one.
+    pub buried: u64,
+    pub refused: u64,
+    /// Lives at whose end memory and a namespace of another target had the log, and those with one of them.
+    pub doubles: u64,
+    pub singles: u64,
 }
 
 fn refusal(error: &engine::Error) -> Refusal {
@@ -128,12 +137,17 @@ impl Media {
             LogShape::Pmem(count) => count,
             LogShape::Drives => 0,
         };
-        let others = if plan.moves_log { memories } else { 0 };
+        let others = match plan.remote {
+            Some(_) => usize::from(plan.moves_log),
+            None if plan.moves_log => memories,
+            None => 0,
+        };
         let memory = |_| memory(plan, &power);
         Self {
             drives: shape.all_drives().enumerate().map(drive).collect(),
             pmem: Rc::new(RefCell::new((0..memories).map(memory).collect())),
             others: Rc::new(RefCell::new((0..others).map(memory).collect())),
+            far: remote::Far::new(plan, &power).map(Rc::new),
             log_loss: Cell::default(),
             plan: plan.clone(),
             power,
@@ -175,6 +189,9 @@ impl Media {
     }
 
     fn log(&self) -> LogSpec {
+        if let Some(far) = &self.far {
+            return far.log(&self.pmem.borrow());
+        }
         match self.plan.shape.log {
             LogShape::Drives => LogSpec::Drives,
             LogShape::Pmem(_) => log_moves::spec(&self.pmem.borrow(), &[]),
@@ -208,6 +225,7 @@ impl Media {
         if self.made.get() {
             let pool = match self.plan.rough {
                 Some(rough) => self.open_roughly(life, rough.tries).await?,
+                None if self.far.is_some() => self.open_remotely(life).await?,
                 None => self.open_again().await?,
             };
             if self.plan.rough.is_some_and(|rough| rough.sick) {
@@ -217,6 +235,7 @@ impl Media {
             self.turn_over(life, &pool);
             self.look_after(life, &pool);
             self.scrub_now_and_then(life, &pool);
+            self.befall(life, &pool);
             self.discard(&pool).await?;
             self.log_loss.set(self.log_loss.get().filter(|_| !self.is_on()));
             // What a machine without power has read and written, nobody knows of.
@@ -227,7 +246,7 @@ impl Media {
         let mut spec = self.plan.shape.spec(self.plan.seed);
         spec.drives = self.drives();
         spec.drives.truncate(self.plan.shape.drives.len());
-        spec.log = self.log();
+        spec.log = self.first_log();
         let pool = told(Pool::create(spec, &self.on()).await)?;
         self.discard(&pool).await?;
         // A machine without power has made nothing.
@@ -237,6 +256,8 @@ impl Media {
         self.turn_over(life, &pool);
         self.look_after(life, &pool);
         self.scrub_now_and_then(life, &pool);
+        self.remote_was_made();
+        self.befall(life, &pool);
         Ok(self.array(life, pool))
     }
 
@@ -245,7 +266,8 @@ impl Media {
         let sound = if returns { BTreeSet::new() } else { self.sound() };
         let (exported, closed) = (Rc::clone(&self.exported), Rc::clone(&self.closed));
         let stage = Rc::clone(&self.stage);
-        let log = self.plan.moves_log.then(|| self.movable_log());
+        let log = (self.plan.moves_log && self.far.is_none()).then(|| self.movable_log());
+        let remote = self.far_log();
         let (scrubs, examiner) = (Rc::clone(&self.scrubs), self.examiner(life));
         let reactors = self.on();
         let bounds_groups = Cell::new(false);
@@ -260,6 +282,7 @@ impl Media {
             returns,
             stage,
             log,
+            remote,
             reactors,
             scrubs,
             examiner,
@@ -277,7 +300,9 @@ impl Media {
 
     /// What happened to the media since this was last asked.
     pub fn said(&self) -> Vec<String> {
-        self.said.take()
+        let mut said = self.said.take();
+        said.extend(self.said_of_far());
+        said
     }
 
     /// What came of drives that were slow, and of scrubs.
@@ -365,13 +390,17 @@ impl Media {
     /// life ended.
     pub async fn check(&self) -> Result<(), String> {
         // Without enough drives nothing can be said, nor without a log.
-        if !self.made.get() || self.broken.get() || self.log_loss.get().is_some() {
+        if !self.made.get()
+            || self.broken.get()
+            || self.log_loss.get().is_some()
+            || self.is_log_unsure()
+        {
             return Ok(());
         }
         let given = |(n, drive)| Given { name: format!("drive {n}"), drive: Ok(drive) };
         let (drives, log) = match self.plan.rough {
             Some(_) => self.sound_media(),
-            None => (self.drives(), self.log_anywhere()),
+            None => (self.drives(), self.log_to_check()),
         };
         let spec = Spec {
             drives: drives.into_iter().enumerate().map(given).collect(),
@@ -485,6 +514,7 @@ impl Media {
         self.drives.iter().for_each(|drive| drive.power_cut(prng));
         self.pmem.borrow().iter().for_each(|pmem| pmem.crash(prng));
         self.others.borrow().iter().for_each(|pmem| pmem.crash(prng));
+        self.far.iter().for_each(|far| far.crash_kept(prng));
         self.drives.iter().for_each(|drive| drive.power_on());
     }
 }

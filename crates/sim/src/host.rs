@@ -380,6 +380,6 @@ async fn operate(life: &Life, volume: &Volume, prng: &mut Prng) {
         Action::Zero => life.zero(&v, first..first + count, false, patience).await,
         Action::Deallocate => life.zero(&v, first..first + count, true, patience).await,
         Action::Flush => life.flush(&v).await,
-        Action::Rest => sleep(Duration::from_nanos(prng.below(200_000))).await,
+        Action::Rest => sleep(Duration::from_nanos(prng.below(life.run.plan.longest_rest()))).await,
     }
 }

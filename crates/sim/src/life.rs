@@ -380,6 +380,17 @@ pub async fn live(
     number: usize,
     ending: Ending,
 ) -> Result<bool, Violation> {
+    let ended = live_on(Rc::clone(&run), reactors, number, ending).await;
+    run.world.look_last();
+    ended
+}
+
+async fn live_on(
+    run: Rc<Run>,
+    reactors: Vec<Handle>,
+    number: usize,
+    ending: Ending,
+) -> Result<bool, Violation> {
     run.begun.set(now());
     run.strikes.set(None);
     run.world.move_to(reactors).await;
@@ -461,10 +472,12 @@ pub fn crash(run: &Run, number: usize, ending: Ending) {
         run.end_hosts();
         run.world.power_cut(&mut prng);
     }
+    run.world.bury(seed);
 }
 
 async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violation> {
-    let patience = if run.plan.rough.is_some() { OPENINGS_PATIENCE } else { PATIENCE };
+    let tries = run.plan.rough.is_some() || run.plan.remote.is_some();
+    let patience = if tries { OPENINGS_PATIENCE } else { PATIENCE };
     let opened = Rc::<OnceCell<Rc<Life>>>::default();
     let survivors = run.outlive(&opened);
     if !survivors.is_empty() {

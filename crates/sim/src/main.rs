@@ -28,7 +28,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run fresh seeds of all workloads by turns for so long.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "windows", "reference"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "windows", "reserves", "remote", "reference"])]
     minutes: Option<u64>,
     /// Leave out each step the engine relies on, one by one, until somebody misses it, for as many seeds of each
     /// workload as are given at most.
@@ -85,6 +85,9 @@ struct Options {
     /// Run the workload in which some volumes have all of their size reserved, in a pool with hardly any space.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "windows", "known", "reference"])]
     reserves: bool,
+    /// Run the workload in which a namespace of another target has the log, beside memory here or alone.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "snapshots", "network", "windows", "reserves", "known", "reference"])]
+    remote: bool,
     /// Run it as seeds were run at some time, on one reactor if nothing else is said: the known ones that found something
     /// are.
     #[arg(long, requires = "seed", value_name = "WHEN", num_args = 0..=1, default_missing_value = "alone")]
@@ -113,6 +116,7 @@ impl Options {
             (self.network, Mode::Network),
             (self.windows, Mode::Windows),
             (self.reserves, Mode::Reserves),
+            (self.remote, Mode::Remote),
         ];
         asked.iter().find(|(is_asked, _)| *is_asked).map(|(_, mode)| *mode)
     }

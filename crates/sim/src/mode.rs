@@ -30,6 +30,8 @@ pub enum Mode {
     Windows,
     /// Some volumes have all of their size reserved in a pool with hardly any space.
     Reserves,
+    /// A namespace of another target has the log, beside memory here or alone.
+    Remote,
 }
 
 /// What seeds meant, and when: those that found something are run as they were then.
@@ -54,7 +56,7 @@ impl Era {
 }
 
 impl Mode {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Plain,
         Self::Moves,
         Self::LosesLog,
@@ -67,6 +69,7 @@ impl Mode {
         Self::Network,
         Self::Windows,
         Self::Reserves,
+        Self::Remote,
     ];
 
     pub fn plan(self, seed: u64) -> Plan {
@@ -114,6 +117,7 @@ impl Mode {
             Self::Network => Plan::network(seed),
             Self::Windows => Plan::windows(seed),
             Self::Reserves => Plan::reserves(seed),
+            Self::Remote => Plan::remote(seed),
         }
     }
 
@@ -132,6 +136,7 @@ impl Mode {
             Self::Network => " --network",
             Self::Windows => " --windows",
             Self::Reserves => " --reserves",
+            Self::Remote => " --remote",
         }
     }
 

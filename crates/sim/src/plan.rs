@@ -1,11 +1,13 @@
 //! What a seed means: the shape of the pool, the workload, and how each life of the array ends.
 
 mod later;
+mod remote;
 mod windows;
 
 use crate::rough::Rough;
 use crate::shape::{Faults, LogShape, Shape};
 use engine::Discards;
+pub use remote::Remote;
 use std::ops::Range;
 use std::time::Duration;
 use stdx::Prng;
@@ -94,6 +96,8 @@ pub struct Plan {
     pub network: bool,
     /// Hosts have direct write windows.
     pub windows: Option<Windows>,
+    /// A namespace of another target has the log.
+    pub remote: Option<Remote>,
     /// Reactors: the shards live on them by turns, beginning with this one, and hosts are on all of them.
     pub reactors: usize,
     pub first_reactor: usize,
@@ -166,6 +170,7 @@ impl Plan {
             scrubs: false,
             network: false,
             windows: None,
+            remote: None,
             reactors: 1,
             first_reactor: 0,
             shape: Shape::new(p, lives.len()),

@@ -87,6 +87,20 @@ impl World {
         }
     }
 
+    /// A life comes to its end, on its reactor: what is known of the log by then.
+    pub fn look_last(&self) {
+        if let Self::Array(media) = self {
+            media.look_last();
+        }
+    }
+
+    /// What does not outlive a life that was cut short, of what another has as well.
+    pub fn bury(&self, seed: u64) {
+        if let Self::Array(media) = self {
+            media.bury(seed);
+        }
+    }
+
     /// Flips bits of what hosts wrote, beyond what the redundancy gives back perhaps.
     pub fn rot(&self, rot: Rot) {
         if let Self::Array(media) = self {

@@ -1,6 +1,6 @@
 //! The engine's pool as the workload sees it.
 
-use super::{exam, log_moves, returning, scrubs, told};
+use super::{exam, log_moves, remote, returning, scrubs, told};
 use crate::contents::BLOCK;
 use crate::host::SNAPSHOT;
 use crate::store::{Refusal, Volumes};
@@ -29,6 +29,8 @@ pub struct Array {
     pub(super) stage: Rc<Cell<returning::Stage>>,
     /// Where the log may move.
     pub(super) log: Option<log_moves::MovableLog>,
+    /// Likewise, where a namespace of another target has it.
+    pub(super) remote: Option<remote::FarLog>,
     pub(super) reactors: Vec<Handle>,
     pub(super) scrubs: Rc<scrubs::Scrubs>,
     pub(super) examiner: Option<Box<exam::Examiner>>,
@@ -358,9 +360,10 @@ impl Array {
 
     /// Has the log move to other devices, unless it is on its way.
     pub async fn move_log(&self) -> Result<(), Refusal> {
-        match &self.log {
-            Some(log) => log.move_on(&self.pool).await,
-            None => Ok(()),
+        match (&self.log, &self.remote) {
+            (Some(log), _) => log.move_on(&self.pool).await,
+            (None, Some(log)) => log.move_on(&self.pool).await,
+            (None, None) => Ok(()),
         }
     }
 

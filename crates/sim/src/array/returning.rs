@@ -309,6 +309,11 @@ impl Shelf {
 impl Array {
     /// Has all drives given back that came and went, and waits for them to be whole.
     pub async fn make_whole(&self) -> Result<(), Refusal> {
+        if let Some(remote) = &self.remote {
+            // That may take a while, in which it would be scrubbed over and over.
+            self.scrubs.end().await;
+            return remote.make_whole(&self.pool).await;
+        }
         if !self.returns {
             return Ok(());
         }

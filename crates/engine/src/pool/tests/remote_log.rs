@@ -1,7 +1,7 @@
 //! A log that a namespace of another target has, too.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use media::drive::{Answer, Remote};
@@ -71,12 +71,21 @@ impl Rig {
 struct Namespace {
     drive: Drive,
     is_known: AtomicBool,
+    reads: AtomicUsize,
+    /// Reads that it does not answer, by number.
+    silence: std::ops::Range<usize>,
 }
 
 /// As a process finds it that has just started.
 fn namespace(far: &Arc<Simulated>) -> Arc<Drive> {
+    breaking_off(far, 0..0)
+}
+
+/// One that does not answer these reads.
+fn breaking_off(far: &Arc<Simulated>, silence: std::ops::Range<usize>) -> Arc<Drive> {
     let (drive, is_known) = (Drive::Simulated(Arc::clone(far)), AtomicBool::new(false));
-    Arc::new(Drive::Remote(Arc::new(Namespace { drive, is_known })))
+    let reads = AtomicUsize::new(0);
+    Arc::new(Drive::Remote(Arc::new(Namespace { drive, is_known, reads, silence })))
 }
 
 type Done<T, E> = std::result::Result<T, E>;
@@ -113,6 +122,11 @@ impl Remote for Namespace {
 
     fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Done<Buffer, Refused>> {
         Box::pin(async move {
+            if self.silence.contains(&self.reads.fetch_add(1, Ordering::Relaxed)) {
+                let (operation, len) = (media::Operation::Read, stdx::num::u64_of(len));
+                let kind = media::Kind::Gone;
+                return Err(media::Error { kind, operation, offset, len, source: None }.into());
+            }
             self.note(self.drive.fill(offset, len, buffer).await.map_err(Refused::from))
         })
     }
@@ -344,4 +358,77 @@ fn writes_wait_for_the_other_target_where_that_is_wanted() {
             pool.close().await.unwrap();
         });
     }
+}
+
+/// What was not answered was taken for the end of the log, and written over once the namespace answered again.
+#[test]
+fn a_namespace_that_breaks_off_while_it_is_read_is_not_taken_for_a_shorter_log() {
+    let (mut refused, mut opened) = (0, 0);
+    for from in 0..24 {
+        let rig = Rc::new(Rig::new(3));
+        let here = Rc::clone(&rig);
+        // Few: nothing of it is on the drives.
+        let model = reactor::simulate(3, async move {
+            let (_pool, v) = here.create().await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 20, 3).await;
+            model
+        });
+        *rig.namespace.borrow_mut() = breaking_off(&rig.far, from..from + 20);
+        let has_it = reactor::simulate(from as u64, async move {
+            let alone = LogSpec::Remote(vec![rig.there()]);
+            if let Ok(pool) = rig.open(alone.clone()).await {
+                verify(&pool.volume("db").unwrap(), &model).await;
+                pool.close().await.unwrap();
+                return true;
+            }
+            rig.restart();
+            let alone = LogSpec::Remote(vec![rig.there()]);
+            rig.has(alone, &model).await.close().await.unwrap();
+            false
+        });
+        *if has_it { &mut opened } else { &mut refused } += 1;
+    }
+    assert!(
+        refused > 5 && opened > 5,
+        "{refused} refused, {opened} opened: it breaks off at other moments"
+    );
+}
+
+/// The pool itself waits for no copies: an opening that ended a deletion never came to its end.
+#[test]
+fn a_volume_is_deleted_while_writes_wait() {
+    let rig = Rc::new(Rig::new(5));
+    let _ = live(&rig, 5, async |rig, pool, _, _| {
+        let old =
+            pool.create_volume(VolumeSpec { id: [9; 16], ..volume("old", MIB) }).await.unwrap();
+        old.write(0, &block(0, 1)).await.unwrap();
+        drop(old);
+        pool.have_log_wait(true).await.unwrap();
+        rig.far.fail();
+        reactor::timeout(Duration::from_secs(60), pool.delete_volume("old"))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(pool.log_copies(), (1, 2));
+    });
+}
+
+/// By now it is another's.
+#[test]
+fn a_namespace_that_comes_back_with_something_else_is_left_alone() {
+    let rig = Rc::new(Rig::new(6));
+    let _ = live(&rig, 6, async |rig, pool, v, model| {
+        rig.far.fail();
+        scribble(v, model, 50, 1).await;
+        let somebodys = block(1, 77);
+        rig.far.poke(0, &vec![0; stdx::num::usize64(LOG)]);
+        rig.far.poke(1 << 15, &somebodys);
+        rig.far.revive();
+        reactor::sleep(Duration::from_secs(120)).await;
+        assert_eq!(pool.log_copies(), (1, 2));
+        let mut there = vec![0; BLOCK];
+        rig.far.peek(1 << 15, &mut there);
+        assert!(there == somebodys, "it was written over");
+    });
 }

@@ -22,8 +22,8 @@ use reactor::buffer::Buffer;
 use stdx::num::u64_of;
 use uuid::Uuid;
 
-use claim::Takes;
 use incarnation::Core;
+use key::Takes;
 use operation::Doing;
 
 /// Whether a drive of another machine can be used.

@@ -14,21 +14,10 @@ use nvme::reservation::Type;
 
 use super::error::{Fault, Why};
 use super::incarnation::Incarnation;
-use super::key::{Key, is_claiming};
+use super::key::{Key, Takes, is_claiming};
 use crate::limits::{REMOTE_LEAVE, REMOTE_STEP};
 
 const KIND: Type = Type::WriteExclusive;
-
-/// From whom the namespace is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// From whoever of this node had it: a process that was killed, perhaps.
-    Nodes,
-    /// From another node, too, which is gone for good.
-    Anybodys,
-    /// From this drive alone, which held it before: whoever else of this node has it is newer.
-    Own,
-}
 
 /// What there is to do, as the registrants tell.
 #[derive(Debug, PartialEq, Eq)]

@@ -10,10 +10,9 @@ use reactor::{Nanos, now_exact};
 use stdx::num::low32;
 use uuid::Uuid;
 
-use super::claim::Takes;
 use super::error::Why;
 use super::fit::{GRAIN, bytes_of, fits};
-use super::key::Key;
+use super::key::{Key, Takes};
 use crate::events::now_ms;
 use crate::limits::{REMOTE_ATTEMPTS, REMOTE_OPERATION};
 

@@ -3,6 +3,17 @@
 use stdx::crc32c;
 use uuid::Uuid;
 
+/// From whom the namespace is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// From whoever of this node had it: a process that was killed, perhaps.
+    Nodes,
+    /// From another node, too, which is gone for good.
+    Anybodys,
+    /// From this drive alone, which held it before: whoever else of this node has it is newer.
+    Own,
+}
+
 /// An incarnation's key, the same on all reactors. From the highest bits on: 32 of the node, 24 of the drive in this
 /// process, drawn at random, 7 of the incarnation, and one that is set until whatever was in flight before has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

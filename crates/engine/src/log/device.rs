@@ -8,7 +8,7 @@ pub(super) use reading::read_slot;
 
 use super::control::{Control, Holder, SLOT};
 use super::limits::{
-    BLANK_BYTES, CONTROL_BYTES, FAR_PATIENCE, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS,
+    CONTROL_BYTES, FAR_PATIENCE, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS,
 };
 use super::members::{MemberId, Owner, Tenant};
 use crate::address::BLOCK;
@@ -74,16 +74,16 @@ impl LogDevice {
         }
     }
 
-    /// Whether nothing is where everything else than a log begins: a partition table, a file system.
+    /// Whether nothing is beside the control slots, where all else begins that is no log: a partition table, most file
+    /// systems. Behind them may be what a copy that was cut short left.
     pub async fn begins_blank(&self) -> Result<bool> {
-        match self {
-            Self::Memory(pmem) => {
-                Ok(pmem.with(0, BLANK_BYTES, |b| b.iter().all(|byte| *byte == 0))?)
-            }
-            Self::Remote(drive) => {
-                Ok(drive.read(0, BLANK_BYTES).await?.iter().all(|byte| *byte == 0))
-            }
-        }
+        let whole = usize64(CONTROL_BYTES);
+        let bytes = match self {
+            Self::Memory(pmem) => pmem.with(0, whole, <[u8]>::to_vec)?,
+            Self::Remote(drive) => drive.read(0, whole).await?.to_vec(),
+        };
+        let beside = bytes.chunks(usize64(PAGE)).flat_map(|page| &page[SLOT..]);
+        Ok(beside.copied().all(|byte| byte == 0))
     }
 
     /// What is of it from there on.

@@ -60,9 +60,6 @@ pub(super) const COMMIT_POOL_BYTES: usize = 2 * reactor::BUFFER_MAX;
 pub(super) const PASSING_ATTEMPTS: usize = 10;
 pub(super) const PASSING_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Bytes at the beginning of a device that are looked at before it is taken for blank.
-pub(super) const BLANK_BYTES: usize = 1 << 17;
-
 /// How long a commit waits for a device that is neither memory nor a drive of the pool, before the log goes on without it.
 /// More than an operation of a namespace of another target takes to fail by itself.
 pub(super) const FAR_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);

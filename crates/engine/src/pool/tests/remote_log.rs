@@ -423,12 +423,12 @@ fn a_namespace_that_comes_back_with_something_else_is_left_alone() {
         scribble(v, model, 50, 1).await;
         let somebodys = block(1, 77);
         rig.far.poke(0, &vec![0; stdx::num::usize64(LOG)]);
-        rig.far.poke(1 << 15, &somebodys);
+        rig.far.poke(2048, &somebodys);
         rig.far.revive();
         reactor::sleep(Duration::from_secs(120)).await;
         assert_eq!(pool.log_copies(), (1, 2));
         let mut there = vec![0; BLOCK];
-        rig.far.peek(1 << 15, &mut there);
+        rig.far.peek(2048, &mut there);
         assert!(there == somebodys, "it was written over");
     });
 }

@@ -32,13 +32,17 @@ pub(super) struct RemoteCopy {
     /// As what it has it; none of one that was away when the pool was opened.
     tenant: Option<Tenant>,
     tried: Option<Tried>,
+    /// Why it was not made whole when that was tried last.
+    why: Option<String>,
 }
 
 impl RemoteCopy {
     /// Those among devices that have the log by now, as these tenants.
     pub fn of(devices: impl IntoIterator<Item = (Tenant, LogDevice)>) -> Vec<Self> {
         let remote = devices.into_iter().filter_map(|(tenant, device)| match device {
-            LogDevice::Remote(drive) => Some(Self { drive, tenant: Some(tenant), tried: None }),
+            LogDevice::Remote(drive) => {
+                Some(Self { drive, tenant: Some(tenant), tried: None, why: None })
+            }
             LogDevice::Memory(_) => None,
         });
         remote.collect()
@@ -200,7 +204,7 @@ impl Pool {
             let LogDevice::Remote(drive) = device else { continue };
             if !remotes.iter().any(|remote| Arc::ptr_eq(&remote.drive, drive)) {
                 let drive = Arc::clone(drive);
-                remotes.push(RemoteCopy { drive, tenant: None, tried: None });
+                remotes.push(RemoteCopy { drive, tenant: None, tried: None, why: None });
             }
         }
         *self.0.remotes.borrow_mut() = remotes;
@@ -217,22 +221,26 @@ impl Pool {
 
     /// Makes a place one of the log's devices: the labels say so last.
     async fn add_copy(&self, candidate: Candidate) -> Result<()> {
-        let device = match &candidate {
-            Candidate::Device(device) => Some(device.clone()),
-            Candidate::Drive(_) => None,
+        let Candidate::Device(LogDevice::Remote(drive)) = &candidate else {
+            let new = self.bring_copy(candidate).await?;
+            return self.admit_copy(new).await;
         };
-        if let Some(LogDevice::Remote(_)) = &device {
-            self.check_returned(device.as_ref()).await?;
+        let drive = Arc::clone(drive);
+        let brought = match self.check_returned(&drive).await {
+            Ok(()) => self.bring_copy(candidate).await,
+            Err(error) => Err(error),
+        };
+        if let Some(remote) =
+            self.0.remotes.borrow_mut().iter_mut().find(|of| Arc::ptr_eq(&of.drive, &drive))
+        {
+            remote.why = brought.as_ref().err().map(ToString::to_string);
+            remote.tenant = brought.as_ref().ok().map(|(tenant, _)| *tenant);
         }
-        let new = [self.bring_copy(candidate).await?];
-        let tenant = new[0].0;
-        if let Some(LogDevice::Remote(drive)) = device {
-            let mut remotes = self.0.remotes.borrow_mut();
-            let of = remotes.iter_mut().find(|remote| Arc::ptr_eq(&remote.drive, &drive));
-            if let Some(remote) = of {
-                remote.tenant = Some(tenant);
-            }
-        }
+        self.admit_copy(brought?).await
+    }
+
+    async fn admit_copy(&self, new: (Tenant, Option<u16>)) -> Result<()> {
+        let (new, tenant) = ([new], new.0);
         let superblock = &self.0.common.superblock;
         let admitted = superblock.admit(&new, None).await;
         if admitted.is_err() {
@@ -247,8 +255,8 @@ impl Pool {
 
     /// Whether a namespace that comes back may be written over: it has what it had of this log, or nothing. What is there
     /// by now may be another pool's, or somebody else's.
-    async fn check_returned(&self, device: Option<&LogDevice>) -> Result<()> {
-        let Some(device) = device else { return Ok(()) };
+    async fn check_returned(&self, drive: &Arc<Drive>) -> Result<()> {
+        let device = &LogDevice::Remote(Arc::clone(drive));
         device.answers().await?;
         let label = self.0.common.superblock.label();
         let parts: Vec<_> = (0..label.shards).map(|n| part_of(&label, device, n)).collect();
@@ -314,7 +322,7 @@ impl Pool {
         let is_away =
             |remote: &&RemoteCopy| !remote.tenant.is_some_and(|tenant| members.is_current(tenant));
         let words = |remote: &RemoteCopy| {
-            let away = remote.drive.away();
+            let away = remote.drive.away().or_else(|| remote.why.clone());
             away.unwrap_or_else(|| "a namespace of another target is made whole".to_owned())
         };
         remotes.iter().filter(is_away).map(words).collect()

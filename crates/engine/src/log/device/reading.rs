@@ -1,7 +1,7 @@
 //! What single devices hold, whatever the others do: for recovery, and for whoever looks at a log as it lies.
 
 use super::{CONTROL_BYTES, Control, Error, Kind, Member, MemberId, PAGE, Place, Result, SLOT};
-use super::{Rc, Store, TRANSFER_MAX, commit_len, u64_of, usize64};
+use super::{Rc, Store, TRANSFER_MAX, Zone, commit_len, u64_of, usize64};
 
 impl Store {
     /// Bytes of the ring as the `n`th device has them, zeroes where its medium does not give them;
@@ -11,7 +11,8 @@ impl Store {
         let place = &self.member(n)?.place;
         let mut done = 0;
         while done < len {
-            let part = (len - done).min(TRANSFER_MAX);
+            // With what is read around it, no more than a transfer.
+            let part = (len - done).min(TRANSFER_MAX - 2 * usize64(PAGE));
             let out = &mut bytes[done..done + part];
             if matches!(read_part(place, at + u64_of(done), out).await, Read::Nothing) {
                 self.note_silent(n);
@@ -161,23 +162,33 @@ async fn read_part(place: &Place, at: u64, out: &mut [u8]) -> Read {
         }
         Place::Zone(zone) => {
             let from = zone.offset + CONTROL_BYTES + at;
-            match zone.drive.read(from, out.len()).await {
-                Ok(read) => {
-                    out.copy_from_slice(&read);
-                    return Read::All;
-                }
+            match read_whole_pages(zone, from, out).await {
+                Ok(()) => return Read::All,
                 Err(error) if error.kind == media::Kind::Medium => {}
                 Err(_) => return Read::Nothing,
             }
             for (at, out) in pages(from, out) {
-                match zone.drive.read(at, out.len()).await {
-                    Ok(read) => out.copy_from_slice(&read),
-                    Err(_) => out.fill(0),
+                if read_whole_pages(zone, at, out).await.is_err() {
+                    out.fill(0);
                 }
             }
         }
     }
     Read::Some
+}
+
+/// Reads what lies from `offset` of a drive on: whole pages, for another target's namespace gives no parts of blocks.
+async fn read_whole_pages(
+    zone: &Zone,
+    offset: u64,
+    out: &mut [u8],
+) -> std::result::Result<(), media::Error> {
+    let begins = offset / PAGE * PAGE;
+    let skipped = usize64(offset - begins);
+    let whole = (skipped + out.len()).next_multiple_of(usize64(PAGE));
+    let read = zone.drive.read(begins, whole).await?;
+    out.copy_from_slice(&read[skipped..skipped + out.len()]);
+    Ok(())
 }
 
 /// What lies from `offset` on, cut at the borders of pages.

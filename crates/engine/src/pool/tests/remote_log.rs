@@ -90,6 +90,12 @@ fn breaking_off(far: &Arc<Simulated>, silence: std::ops::Range<usize>) -> Arc<Dr
 
 type Done<T, E> = std::result::Result<T, E>;
 
+/// Another target gives and takes whole blocks.
+fn aligned(offset: u64, len: usize) {
+    let block = stdx::num::u64_of(BLOCK);
+    assert!(offset.is_multiple_of(block) && len.is_multiple_of(BLOCK), "{len} bytes at {offset}");
+}
+
 impl Namespace {
     fn note<T, E>(&self, answer: Done<T, E>) -> Done<T, E> {
         if answer.is_ok() {
@@ -122,6 +128,7 @@ impl Remote for Namespace {
 
     fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Done<Buffer, Refused>> {
         Box::pin(async move {
+            aligned(offset, len);
             if self.silence.contains(&self.reads.fetch_add(1, Ordering::Relaxed)) {
                 let (operation, len) = (media::Operation::Read, stdx::num::u64_of(len));
                 let kind = media::Kind::Gone;
@@ -132,6 +139,7 @@ impl Remote for Namespace {
     }
 
     fn write(&self, offset: u64, data: Buffer, fua: bool) -> Answer<'_, Done<(), Refused>> {
+        aligned(offset, data.len());
         Box::pin(async move { self.note(self.drive.write_or_return(offset, data, fua).await) })
     }
 
@@ -430,5 +438,7 @@ fn a_namespace_that_comes_back_with_something_else_is_left_alone() {
         let mut there = vec![0; BLOCK];
         rig.far.peek(2048, &mut there);
         assert!(there == somebodys, "it was written over");
+        let away = pool.status().await.unwrap().log.away;
+        assert!(away[0].contains("has something else by now"), "{away:?}");
     });
 }

@@ -41,20 +41,11 @@ impl Store {
 
     /// Copies a part of the ring from the `n`th device into the image, if all of it can be read.
     pub async fn load_from(&self, n: usize, at: u64, len: usize) -> Result<()> {
-        let member = self.member(n)?;
         let Some(image) = self.image() else { return Ok(()) };
-        match &member.place {
-            Place::Zone(zone) => {
-                if let Ok(read) = zone.drive.read(zone.offset + CONTROL_BYTES + at, len).await {
-                    image.ring.write(at, &read)?;
-                }
-            }
-            Place::Memory(area) => {
-                let mut bytes = vec![0; len];
-                if area.pmem.read(area.offset + CONTROL_BYTES + at, &mut bytes).is_ok() {
-                    image.ring.write(at, &bytes)?;
-                }
-            }
+        // What is read around it included, no more than a transfer.
+        let mut bytes = vec![0; len.min(TRANSFER_MAX - 2 * usize64(PAGE))];
+        if matches!(read_part(&self.member(n)?.place, at, &mut bytes).await, Read::All) {
+            image.ring.write(at, &bytes)?;
         }
         Ok(())
     }

@@ -330,15 +330,31 @@ fn writes_wait_for_the_other_target_where_that_is_wanted() {
                 writer.write(9 * BLOCK as u64, &data).await.unwrap();
                 done.set(true);
             });
+            let (copier, copied) = (v.clone(), Rc::clone(&told));
+            let copy = reactor::spawn(async move {
+                let last = copier.len() - BLOCK as u64;
+                copier.copy_from(&copier, last, last - BLOCK as u64, BLOCK as u64).await.unwrap();
+                copied.set(true);
+            });
+            let (clearer, cleared) = (v.clone(), Rc::clone(&told));
+            let clear = reactor::spawn(async move {
+                let last = clearer.len() - 3 * BLOCK as u64;
+                clearer.deallocate(last, BLOCK as u64).await.unwrap();
+                cleared.set(true);
+            });
             reactor::sleep(Duration::from_secs(60)).await;
             assert!(!told.get(), "one side alone has it");
             let mut bytes = vec![0; BLOCK];
             v.read(0, &mut bytes).await.unwrap();
             assert!(pool.status().await.unwrap().log.waits);
             away(false);
-            write.await;
+            assert!(write.await.is_some() && copy.await.is_some() && clear.await.is_some());
             assert_eq!(pool.log_copies(), (2, 2), "both have it");
+            let blocks = v.len() / BLOCK as u64;
             model.insert(9, 9);
+            model.remove(&(blocks - 2));
+            model.remove(&(blocks - 3));
+            assert!(!model.contains_key(&(blocks - 1)), "what was copied is a hole");
             away(true);
         });
         rig.far.set_hanging(false);

@@ -54,7 +54,8 @@ impl Front {
         if let Some(turn) = &mut turn {
             turn.ended = true;
         }
-        done
+        done?;
+        self.base.log.until_enough().await.map_err(|e| self.why(e))
     }
 
     /// Copies blocks, run by run of those that are in the same state.

@@ -202,7 +202,6 @@ impl Front {
         loop {
             if let Some(Committed { sequence, .. }) = walk.committed {
                 self.base.log.make_durable(sequence).await.map_err(|e| self.why(e))?;
-                self.base.log.until_enough().await.map_err(|e| self.why(e))?;
                 walk.keep();
                 self.counting.note_change();
             }
@@ -216,7 +215,7 @@ impl Front {
         }
         assert_eq!(walk.kept, walk.blocks, "what is acknowledged is durable");
         count(&self.written, u64::from(walk.blocks));
-        Ok(())
+        self.base.log.until_enough().await.map_err(|e| self.why(e))
     }
 
     /// Stores a write's next blocks in what was reserved for them.

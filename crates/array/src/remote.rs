@@ -169,6 +169,10 @@ impl Remote for Used {
         false
     }
 
+    fn connection(&self) -> Option<u64> {
+        self.core.current()
+    }
+
     fn away(&self) -> Option<String> {
         let (_, why) = self.core.state().err()?;
         Some(format!("{}: {}", self.core.place, why.words))

@@ -84,6 +84,8 @@ pub enum Canary {
     TrimForgetsReserved,
     /// A namespace of another target that did not take a write to the log has it all as before.
     KeepsSilent,
+    /// A namespace of another target that is reached by another connection has what it had.
+    BelievesReconnected,
     /// A device becomes one of the log's without what is in the log already.
     JoinsWithoutRing,
     /// A step is left out.
@@ -270,7 +272,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -309,6 +311,7 @@ impl Canary {
         Self::SnapshotSkipsRoom,
         Self::TrimForgetsReserved,
         Self::KeepsSilent,
+        Self::BelievesReconnected,
         Self::JoinsWithoutRing,
     ];
 }

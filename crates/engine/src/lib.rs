@@ -45,7 +45,7 @@ pub use limits::{
     DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, QUOTA_MAX, QUOTA_UNIT, RESERVATION_MAX,
     SHARDS_MAX, VOLUME_BYTES_MAX,
 };
-pub use log::LogDevice;
+pub use log::{LogDevice, RemoteLog};
 pub use pool::{
     Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GrantedRing,
     GrantedWindow, GroupChange, GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec,

@@ -165,6 +165,17 @@ impl Drive {
         }
     }
 
+    /// The connection by which a drive of another machine is used; `None` while there is none, and of drives of this one.
+    #[must_use]
+    pub fn connection(&self) -> Option<u64> {
+        match self {
+            Self::Remote(remote) => remote.connection(),
+            Self::Simulated(s) => s.connection(),
+            Self::Faulty(f) => f.inner().connection(),
+            Self::File(_) | Self::Block(_) | Self::Memory(_) => None,
+        }
+    }
+
     /// Why a drive of another machine cannot be used, in words that name it, if it cannot.
     #[must_use]
     pub fn away(&self) -> Option<String> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::v1::Kind;
 use api::value::LogPlace;
-use engine::{LogDevice, LogSpec};
+use engine::{LogDevice, LogSpec, RemoteLog};
 use media::Drive;
 use media::drive::TRANSFER_MAX;
 use stdx::num::usize64;
@@ -74,7 +74,7 @@ async fn held_by(drive: &Drive) -> std::result::Result<Option<&'static str>, med
 async fn held_by_log(device: &LogDevice) -> engine::Result<Option<&'static str>> {
     let pmem = match device {
         LogDevice::Memory(pmem) => pmem,
-        LogDevice::Remote(drive) => {
+        LogDevice::Remote(RemoteLog { drive, .. }) => {
             // How long it is, it says with its first answer.
             drop(drive.read(0, engine::address::BLOCK).await?);
             return Ok(held_by(drive).await?);

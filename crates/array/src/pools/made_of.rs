@@ -418,7 +418,7 @@ fn open_log(
                     return Err(given_twice(place));
                 }
                 let drive = RemoteDrive::open_alone(namespace.clone(), node, forced)?;
-                devices.push(LogDevice::Remote(drive));
+                devices.push(LogDevice::remote(drive));
                 continue;
             }
             LogPlace::Pmem(path) => {

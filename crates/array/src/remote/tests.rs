@@ -269,6 +269,10 @@ impl Remote for Stuck {
         false
     }
 
+    fn connection(&self) -> Option<u64> {
+        Some(1)
+    }
+
     fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>> {
         Box::pin(async move { Ok(self.drive.fill(offset, len, buffer).await?) })
     }

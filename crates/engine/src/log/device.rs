@@ -11,14 +11,14 @@ use super::limits::{
     CONTROL_BYTES, FAR_PATIENCE, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS,
 };
 use super::members::{MemberId, Owner, Tenant};
-use crate::address::BLOCK;
+use super::place::{Area, Device, Joining, Place, Site, Zone};
 use crate::canary::{self, Canary, Step};
 use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
 use crate::limits::LOG_MEMBERS_MAX;
 use image::Image;
+use media::Pmem;
 use media::drive::TRANSFER_MAX;
-use media::{Drive, Pmem};
 use reactor::buffer::Buffer;
 use reactor::join_all;
 use std::cell::{Cell, Ref, RefCell};
@@ -26,147 +26,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::num::{u64_of, usize64};
-
-/// A range of persistent memory, from `offset` on.
-#[derive(Clone, Debug)]
-pub struct Area {
-    pub pmem: Arc<Pmem>,
-    pub offset: u64,
-}
-
-/// A range of a drive, from `offset` on, a multiple of 4 KiB.
-#[derive(Clone, Debug)]
-pub struct Zone {
-    pub drive: Arc<Drive>,
-    pub offset: u64,
-}
-
-/// A device of a commit log that is no drive of the pool.
-#[derive(Clone, Debug)]
-pub enum LogDevice {
-    Memory(Arc<Pmem>),
-    /// A namespace of another target.
-    Remote(Arc<Drive>),
-}
-
-impl LogDevice {
-    /// Bytes; `None` of a namespace that did not answer so far.
-    pub fn capacity(&self) -> Option<u64> {
-        match self {
-            Self::Memory(pmem) => Some(pmem.capacity()),
-            Self::Remote(drive) => Some(drive.capacity()).filter(|&bytes| bytes > 0),
-        }
-    }
-
-    /// Whether it answers: a namespace of another target says only then how long it is.
-    pub async fn answers(&self) -> Result<()> {
-        match self {
-            Self::Memory(_) => Ok(()),
-            Self::Remote(drive) => {
-                let read = reactor::timeout(FAR_PATIENCE, drive.read(0, BLOCK)).await;
-                let context = "the log's namespace of another target does not answer";
-                match read {
-                    Ok(Ok(_)) => Ok(()),
-                    Ok(Err(error)) => Err(Error::caused(Kind::Failed, context, error)),
-                    Err(_) => Err(Error::new(Kind::Failed, context)),
-                }
-            }
-        }
-    }
-
-    /// Whether nothing is beside the control slots, where all else begins that is no log: a partition table, most file
-    /// systems. Behind them may be what a copy that was cut short left.
-    pub async fn begins_blank(&self) -> Result<bool> {
-        let whole = usize64(CONTROL_BYTES);
-        let bytes = match self {
-            Self::Memory(pmem) => pmem.with(0, whole, <[u8]>::to_vec)?,
-            Self::Remote(drive) => drive.read(0, whole).await?.to_vec(),
-        };
-        let beside = bytes.chunks(usize64(PAGE)).flat_map(|page| &page[SLOT..]);
-        Ok(beside.copied().all(|byte| byte == 0))
-    }
-
-    /// What is of it from there on.
-    pub fn place(&self, offset: u64) -> Place {
-        match self {
-            Self::Memory(pmem) => Place::Memory(Area { pmem: Arc::clone(pmem), offset }),
-            Self::Remote(drive) => Place::Zone(Zone { drive: Arc::clone(drive), offset }),
-        }
-    }
-}
-
-/// Where a shard's log lies: one place, or several that mirror each other.
-#[derive(Clone, Debug)]
-pub enum Device {
-    /// `pmem`, `bbu`, or memory that keeps nothing.
-    Memory(Vec<Area>),
-    /// Zones on drives, written by group commit.
-    Drives(Vec<Zone>),
-    /// Some of both, or of either, written by group commit.
-    Both(Vec<Place>),
-}
-
-/// A place, and which of the log's devices it is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
-    /// Among the pool's log members.
-    pub slot: usize,
-    /// The drive of a zone.
-    pub drive: Option<u16>,
-}
-
-/// A shard's log: where it lies, and whose it is.
-#[derive(Clone)]
-pub struct Site {
-    pub device: Device,
-    /// Of each place.
-    pub seats: Vec<Seat>,
-    pub owner: Owner,
-}
-
-impl Device {
-    const fn len(&self) -> usize {
-        match self {
-            Self::Memory(areas) => areas.len(),
-            Self::Drives(zones) => zones.len(),
-            Self::Both(places) => places.len(),
-        }
-    }
-}
-
-impl From<Device> for Site {
-    fn from(device: Device) -> Self {
-        let seats = (0..device.len()).map(|slot| Seat { slot, drive: None }).collect();
-        let owner = Owner::nobody(device.len());
-        Self { device, seats, owner }
-    }
-}
-
-/// One place of a log.
-#[derive(Clone, Debug)]
-pub enum Place {
-    Memory(Area),
-    Zone(Zone),
-}
-
-impl Place {
-    /// The memory, if it is there.
-    pub fn into_area(self) -> Option<Area> {
-        match self {
-            Self::Memory(area) => Some(area),
-            Self::Zone(_) => None,
-        }
-    }
-}
-
-/// A device that is to be made whole.
-#[derive(Clone, Debug)]
-pub struct Joining {
-    pub tenant: Tenant,
-    /// The drive of a zone.
-    pub drive: Option<u16>,
-    pub place: Place,
-}
 
 /// A place as one of the log's devices.
 pub(super) struct Member {
@@ -548,7 +407,7 @@ impl Store {
             (Place::Zone(zone), Some(image)) => {
                 let mut buffer = image.pool.alloc(len).await;
                 image.ring.read(at, &mut buffer)?;
-                let write = zone.drive.write(zone.offset + CONTROL_BYTES + at, buffer, true);
+                let write = zone.write(CONTROL_BYTES + at, buffer);
                 // Nothing is trimmed, and no control block written, meanwhile.
                 let hangs =
                     |_| Error::new(Kind::Failed, "a device does not take a copy of the log");
@@ -722,7 +581,7 @@ impl Store {
                 reactor::sleep(PASSING_PAUSE).await;
             }
             let buffer = make(member).await;
-            let write = zone.drive.write(zone.offset + offset, buffer, true);
+            let write = zone.write(offset, buffer);
             let write = self.owner.in_company((member.tenant, member.drive), company, write);
             match reactor::timeout(patience_with(member.drive), write).await.unwrap_or(None) {
                 Some(Ok(())) => return Written::Done,

@@ -1,8 +1,9 @@
 //! Whose log lies in a place, before anything relies on it.
 
 use super::control::{Control, Holder};
-use super::device::{Device, Place, Site, Store, read_slot};
+use super::device::{Store, read_slot};
 use super::members::MemberId;
+use super::place::{Device, Place, Site};
 use super::{rebuild, ring_of};
 use crate::error::{Error, Kind, Result};
 

@@ -1,7 +1,8 @@
 //! A device that is made whole: it gets what is appended at once, and what is in the ring behind that.
 
-use super::device::{Joining, commit_len};
+use super::device::commit_len;
 use super::limits::{CONTROL_BYTES, JOIN_STEP, PAGE};
+use super::place::Joining;
 use super::{Log, Shared, Turn};
 use crate::canary::{self, Canary};
 use crate::error::Result;
@@ -20,14 +21,20 @@ impl Log {
         self.shared.store.attach(joining, bytes)?;
         // What was being written when it came is not written to it.
         self.settle().await?;
+        // First it says whose it is: what it has, should this be cut short, is known as what was left of this.
+        self.write_controls(1).await?;
         self.shared.mend_ring().await?;
         if !canary::has(Canary::JoinsWithoutRing) {
             self.shared.copy_ring(slot).await?;
         }
+        // Both slots: what another attempt left in one is a name that no label has.
+        self.write_controls(2).await
+    }
+
+    async fn write_controls(&self, slots: usize) -> Result<()> {
         self.shared.trimming.acquire(1).await;
         let _turn = Turn(&self.shared.trimming);
-        // Both slots: what another attempt left in one is a name that no label has.
-        for _ in 0..2 {
+        for _ in 0..slots {
             let control = self.shared.ring.borrow().control.again();
             // On memory, the fence behind this makes what was copied durable, too: it was stored before, by the same core.
             // A control block that is there without all of that means nothing, as long as no label names the device.

@@ -99,6 +99,14 @@ impl Members {
         Tenant { slot, turn: self.word(slot) >> STATE_BITS }
     }
 
+    /// Reports who was known by this name in a slot, unless another is there by now.
+    pub fn report_member(&self, slot: usize, id: MemberId) {
+        let tenant = self.tenant(slot);
+        if self.id(slot) == id {
+            self.report(tenant);
+        }
+    }
+
     #[must_use]
     pub fn is_current(&self, tenant: Tenant) -> bool {
         self.word(tenant.slot) == tenant.word(CURRENT)

@@ -7,7 +7,8 @@
 //! is gone by now: so records count from the one after the last of those.
 
 use super::control::{COUNTERS_END, Control};
-use super::device::{Site, Store, commit_len};
+use super::device::{Store, commit_len};
+use super::place::Site;
 use super::record::{HEADER, Kind, Record};
 use super::{Log, ring_of};
 use crate::error::{Error, Kind as ErrorKind, Result};

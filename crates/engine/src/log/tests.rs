@@ -34,7 +34,7 @@ fn simulated() -> Device {
 fn drives() -> Device {
     let drive = |offset| {
         let drive = Drive::memory(16 << 20, RegionOptions::default()).unwrap();
-        Zone { drive: Arc::new(drive), offset }
+        Zone::new(Arc::new(drive), offset)
     };
     Device::Drives(vec![drive(0), drive(1 << 20)])
 }
@@ -409,7 +409,7 @@ fn a_zone_that_fails_leaves_the_log_to_the_other() {
     let zone = |gone_after| {
         let plan = media::FaultPlan { gone_after, ..media::FaultPlan::default() };
         let drive = Drive::memory(16 << 20, RegionOptions::default()).unwrap();
-        Zone { drive: Arc::new(drive.with_faults(plan)), offset: 0 }
+        Zone::new(Arc::new(drive.with_faults(plan)), 0)
     };
     // Creating takes two writes of each; then the second drive, and later the first, are gone.
     let device = Device::Drives(vec![zone(Some(20)), zone(Some(10))]);

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::Drive;
 use reactor::{Nanos, now};
 
 use super::Pool;
@@ -15,7 +14,7 @@ use super::members::{next_member, part_of, zone_of};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogKind;
 use crate::limits::{COPY_PAUSES, REMOTE_PAUSES};
-use crate::log::{Identity, Joining, LogDevice, Place, Tenant, identify};
+use crate::log::{Identity, Joining, LogDevice, Place, RemoteLog, Tenant, identify};
 use crate::shard::Shard;
 use stdx::num::u64_of;
 
@@ -26,9 +25,19 @@ pub(super) enum Candidate {
     Drive(u16),
 }
 
+impl Candidate {
+    pub const fn device(&self) -> Option<&LogDevice> {
+        match self {
+            Self::Device(device) => Some(device),
+            Self::Drive(_) => None,
+        }
+    }
+}
+
 /// A namespace of another target that has the log, or had it.
 pub(super) struct RemoteCopy {
-    drive: Arc<Drive>,
+    /// As it was when it got what it has.
+    device: RemoteLog,
     /// As what it has it; none of one that was away when the pool was opened.
     tenant: Option<Tenant>,
     tried: Option<Tried>,
@@ -37,11 +46,15 @@ pub(super) struct RemoteCopy {
 }
 
 impl RemoteCopy {
+    fn is(&self, device: &RemoteLog) -> bool {
+        Arc::ptr_eq(&self.device.drive, &device.drive)
+    }
+
     /// Those among devices that have the log by now, as these tenants.
     pub fn of(devices: impl IntoIterator<Item = (Tenant, LogDevice)>) -> Vec<Self> {
         let remote = devices.into_iter().filter_map(|(tenant, device)| match device {
-            LogDevice::Remote(drive) => {
-                Some(Self { drive, tenant: Some(tenant), tried: None, why: None })
+            LogDevice::Remote(device) => {
+                Some(Self { device, tenant: Some(tenant), tried: None, why: None })
             }
             LogDevice::Memory(_) => None,
         });
@@ -191,7 +204,7 @@ impl Pool {
         })?;
         let times = free.tried.as_ref().map_or(0, |tried| tried.times + 1);
         free.tried = Some(Tried { times, last: now() });
-        Some(Candidate::Device(LogDevice::Remote(Arc::clone(&free.drive))))
+        Some(Candidate::Device(LogDevice::Remote(free.device.clone())))
     }
 
     /// Knows the namespaces of other targets among the devices that have the log, by slot, and among those that were
@@ -201,10 +214,10 @@ impl Pool {
         let have = have.iter().map(|(slot, device)| (members.tenant(*slot), device.clone()));
         let mut remotes = RemoteCopy::of(have);
         for device in named {
-            let LogDevice::Remote(drive) = device else { continue };
-            if !remotes.iter().any(|remote| Arc::ptr_eq(&remote.drive, drive)) {
-                let drive = Arc::clone(drive);
-                remotes.push(RemoteCopy { drive, tenant: None, tried: None, why: None });
+            let LogDevice::Remote(device) = device else { continue };
+            if !remotes.iter().any(|remote| remote.is(device)) {
+                let device = device.clone();
+                remotes.push(RemoteCopy { device, tenant: None, tried: None, why: None });
             }
         }
         *self.0.remotes.borrow_mut() = remotes;
@@ -221,20 +234,21 @@ impl Pool {
 
     /// Makes a place one of the log's devices: the labels say so last.
     async fn add_copy(&self, candidate: Candidate) -> Result<()> {
-        let Candidate::Device(LogDevice::Remote(drive)) = &candidate else {
+        let Candidate::Device(LogDevice::Remote(was)) = candidate else {
             let new = self.bring_copy(candidate).await?;
             return self.admit_copy(new).await;
         };
-        let drive = Arc::clone(drive);
-        let brought = match self.check_returned(&drive).await {
-            Ok(()) => self.bring_copy(candidate).await,
-            Err(error) => Err(error),
+        let (device, brought) = match self.check_returned(was.clone()).await {
+            Ok(device) => {
+                let candidate = Candidate::Device(LogDevice::Remote(device.clone()));
+                (device, self.bring_copy(candidate).await)
+            }
+            Err(error) => (was, Err(error)),
         };
-        if let Some(remote) =
-            self.0.remotes.borrow_mut().iter_mut().find(|of| Arc::ptr_eq(&of.drive, &drive))
-        {
+        if let Some(remote) = self.0.remotes.borrow_mut().iter_mut().find(|of| of.is(&device)) {
             remote.why = brought.as_ref().err().map(ToString::to_string);
             remote.tenant = brought.as_ref().ok().map(|(tenant, _)| *tenant);
+            remote.device = device;
         }
         self.admit_copy(brought?).await
     }
@@ -255,18 +269,36 @@ impl Pool {
 
     /// Whether a namespace that comes back may be written over: it has what it had of this log, or nothing. What is there
     /// by now may be another pool's, or somebody else's.
-    async fn check_returned(&self, drive: &Arc<Drive>) -> Result<()> {
-        let device = &LogDevice::Remote(Arc::clone(drive));
-        device.answers().await?;
+    async fn check_returned(&self, was: RemoteLog) -> Result<RemoteLog> {
+        let device = &LogDevice::Remote(was).answers().await?;
         let label = self.0.common.superblock.label();
         let parts: Vec<_> = (0..label.shards).map(|n| part_of(&label, device, n)).collect();
-        match identify(&parts, label.log_bytes, label.pool, ring(&label, 0)).await? {
-            Identity::Member { term, .. } if term <= label.term => Ok(()),
-            Identity::Blank if device.begins_blank().await? => Ok(()),
-            Identity::Records => Ok(()),
+        let may_be_taken =
+            match identify(&parts, label.log_bytes, label.pool, ring(&label, 0)).await? {
+                Identity::Member { term, .. } => term <= label.term,
+                Identity::Blank => device.begins_blank().await?,
+                Identity::Records => true,
+                Identity::Foreign => false,
+            };
+        match device {
+            LogDevice::Remote(device) if may_be_taken => Ok(device.clone()),
             _ => {
                 let what = "the log's namespace of another target has something else by now";
                 Err(Error::new(Kind::Invalid, what))
+            }
+        }
+    }
+
+    /// Takes those out of the log that are not what they were when they got what they have: what answers by another
+    /// connection may have lost it. Where nobody writes, nothing else would tell.
+    pub(super) fn look_at_remotes(&self) {
+        let members = &self.0.common.superblock.members;
+        for remote in &*self.0.remotes.borrow() {
+            let has_it = |tenant: &Tenant| members.is_current(*tenant);
+            let Some(tenant) = remote.tenant.filter(has_it) else { continue };
+            // The last one is relied on, whatever became of it.
+            if !remote.device.is_the_same() && members.current() > 1 {
+                members.report(tenant);
             }
         }
     }
@@ -279,10 +311,6 @@ impl Pool {
         self.0.joined.set(nth + 1);
         let label = common.superblock.label();
         let id = next_member(&label, nth);
-        if let Candidate::Device(device) = &candidate {
-            // One that was away since the pool was opened says only now how long it is.
-            device.answers().await?;
-        }
         let none = || Error::new(Kind::Busy, "the log has no room for another device");
         let tenant = common.superblock.members.begin(id).ok_or_else(none)?;
         let drive = match candidate {
@@ -322,7 +350,7 @@ impl Pool {
         let is_away =
             |remote: &&RemoteCopy| !remote.tenant.is_some_and(|tenant| members.is_current(tenant));
         let words = |remote: &RemoteCopy| {
-            let away = remote.drive.away().or_else(|| remote.why.clone());
+            let away = remote.device.drive.away().or_else(|| remote.why.clone());
             away.unwrap_or_else(|| "a namespace of another target is made whole".to_owned())
         };
         remotes.iter().filter(is_away).map(words).collect()

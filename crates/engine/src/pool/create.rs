@@ -10,7 +10,7 @@ use stdx::size::show;
 
 use super::assemble::{Found, Frame, drive_set};
 use super::identity::random_id;
-use super::members::{Begin, LogMedia, copies_on_drives, new_members};
+use super::members::{Begin, LogMedia, answering, copies_on_drives, new_members};
 use super::{LogSpec, Pool, PoolSpec};
 use crate::address::BLOCK;
 use crate::area;
@@ -88,7 +88,7 @@ pub(crate) fn device(label: &Label, log: &LogSpec, drives: &DriveSet, shard: u16
             Device::Memory(devices.iter().map(area).collect())
         }
         LogSpec::Drives => {
-            let zone = |drive| Zone { drive, offset: label.catalog.end() + skip };
+            let zone = |drive| Zone::new(drive, label.catalog.end() + skip);
             let members = label.current_members().filter_map(|member| member.drive);
             Device::Drives(members.filter_map(|d| drives.drive(d).cloned()).map(zone).collect())
         }
@@ -279,9 +279,10 @@ impl Pool {
     /// no space behind one for what must not lack it later: labels and log.
     pub async fn create(spec: PoolSpec, on: &[Handle]) -> Result<Self> {
         let sizes: Vec<u64> = spec.drives.iter().map(|drive| drive.capacity()).collect();
-        for device in spec.log.devices() {
-            device.answers().await?;
-        }
+        let spec = match answering(&spec.log).await {
+            (log, None) => PoolSpec { log, ..spec },
+            (_, Some(silent)) => return Err(silent),
+        };
         let label = plan(&spec, &sizes, on.len())?;
         for (index, drive) in spec.drives.iter().enumerate() {
             area::wipe(drive, label.catalog).await?;

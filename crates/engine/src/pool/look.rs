@@ -105,6 +105,7 @@ impl Pool {
         let seen: Vec<(u16, Sight)> = join_all(looks).await.into_iter().flatten().collect();
         let bare = self.judge(&label, &seen);
         self.note_late_copies(&label);
+        self.look_at_remotes();
         // Nothing is written once the pool is closed: then the drives may be another's.
         let _turn = self.0.look_writes.hold(1).await;
         if self.0.closed.get() {
@@ -156,7 +157,7 @@ impl Pool {
                 let is_lost = sight.lacks_log && member.current && member.drive == Some(*index);
                 // The last one is relied on, whatever it gives.
                 if is_lost && superblock.members.current() > 1 {
-                    superblock.members.report(superblock.members.tenant(slot));
+                    superblock.members.report_member(slot, member.id);
                 }
             }
             if sight.is_bare && is_due(known.last, LABEL_ANEW_PAUSE) {

@@ -51,7 +51,7 @@ pub(super) fn part_of(label: &Label, device: &LogDevice, shard: u16) -> Place {
 /// A shard's zone on a drive, if that can be used.
 pub(super) fn zone_of(label: &Label, drives: &DriveSet, drive: u16, shard: u16) -> Option<Zone> {
     let offset = label.catalog.end() + u64::from(shard) * label.log_bytes;
-    Some(Zone { drive: Arc::clone(drives.drive(drive)?), offset })
+    Some(Zone::new(Arc::clone(drives.drive(drive)?), offset))
 }
 
 impl LogMedia {
@@ -135,7 +135,11 @@ pub(super) struct Plan {
     pub spare: Vec<LogDevice>,
     /// Devices that had the log are not among those given; it was not needed.
     pub without: bool,
+    /// The log on what is given and has nothing of anybody else.
+    pub given: LogSpec,
 }
+
+const OF_OTHERS: &str = "the log's device has another pool's commit log, or other data";
 
 fn missing(what: impl Into<String>) -> Error {
     Error::new(Kind::Missing, what)
@@ -147,6 +151,8 @@ struct Given {
     apart: Vec<(usize, LogDevice)>,
     drives: Vec<(usize, u16)>,
     spare: Vec<LogDevice>,
+    /// Those that have something else by now: as little of this log as those that are away, and nothing is written there.
+    foreign: Vec<LogDevice>,
     /// The highest term that any device knows of.
     term: u64,
     /// Why one cannot be read that may have been current.
@@ -155,8 +161,8 @@ struct Given {
 
 impl Given {
     fn nothing() -> Self {
-        let (apart, drives, spare) = (Vec::new(), Vec::new(), Vec::new());
-        Self { apart, drives, spare, term: 0, failure: None }
+        let (apart, drives, spare, foreign) = Default::default();
+        Self { apart, drives, spare, foreign, term: 0, failure: None }
     }
 
     fn has(&self, slot: usize) -> bool {
@@ -199,16 +205,24 @@ pub(super) async fn answering(log: &LogSpec) -> (LogSpec, Option<Error>) {
     let LogSpec::Remote(devices) = log else { return (log.clone(), None) };
     let asked = join_all(devices.iter().map(LogDevice::answers)).await;
     let (mut there, mut silent) = (Vec::new(), None);
-    for (device, answer) in devices.iter().zip(asked) {
+    for answer in asked {
         match answer {
-            Ok(()) => there.push(device.clone()),
+            Ok(device) => there.push(device),
             Err(error) => silent = Some(error),
         }
     }
     (LogSpec::Remote(there), silent)
 }
 
-async fn look_at_devices(label: &Label, devices: &[LogDevice]) -> Result<Given> {
+/// Whether a namespace that a log of this kind was on has somebody else's data by now. (Memory without a battery has
+/// anything at all.)
+async fn is_taken(label: &Label, device: &LogDevice) -> bool {
+    matches!(device, LogDevice::Remote(_))
+        && label.log == LogKind::Remote
+        && !device.begins_blank().await.unwrap_or(false)
+}
+
+async fn look_at_devices(label: &Label, devices: &[LogDevice]) -> Given {
     let mut given = Given::nothing();
     let (ring, pool) = (ring(label, 0), label.pool);
     let all_current = label.log_members.iter().all(|member| member.current);
@@ -225,9 +239,12 @@ async fn look_at_devices(label: &Label, devices: &[LogDevice]) -> Result<Given> 
         };
         match identity {
             Identity::Foreign => {
-                return Err(missing(
-                    "the log's device has another pool's commit log, or other data",
-                ));
+                given.failure = Some(missing(OF_OTHERS));
+                given.foreign.push(device.clone());
+            }
+            Identity::Blank if is_taken(label, device).await => {
+                given.failure = Some(missing(OF_OTHERS));
+                given.foreign.push(device.clone());
             }
             Identity::Blank => given.spare.push(device.clone()),
             Identity::Records => nameless.push(device.clone()),
@@ -248,7 +265,7 @@ async fn look_at_devices(label: &Label, devices: &[LogDevice]) -> Result<Given> 
             None => given.spare.push(device),
         }
     }
-    Ok(given)
+    given
 }
 
 async fn look_at_zones(label: &Label, drives: &DriveSet) -> Given {
@@ -317,8 +334,13 @@ impl Plan {
         let log = &fitting(&label, log)?;
         let mut given = match log {
             LogSpec::Drives => look_at_zones(&label, drives).await,
-            apart => look_at_devices(&label, &apart.devices()).await?,
+            apart => look_at_devices(&label, &apart.devices()).await,
         };
+        let is_foreign = |device: &LogDevice| given.foreign.iter().any(|other| other.is(device));
+        let log = &log.with_devices(|device| !is_foreign(device));
+        if log.devices().is_empty() && !given.foreign.is_empty() {
+            return Err(missing(OF_OTHERS));
+        }
         given.failure = given.failure.or(silent);
         if label.closed {
             let without = label
@@ -360,7 +382,8 @@ impl Plan {
             _ => LogMedia::Apart(given.apart),
         };
         let (begin, spare) = (Begin::Found { accept_loss }, given.spare);
-        Ok(Self { before: after.clone(), after, begin, media, spare, without: false })
+        let (before, given) = (after.clone(), log.clone());
+        Ok(Self { before, after, begin, media, spare, without: false, given })
     }
 
     /// Without what the devices have: for whoever accepts that loss.
@@ -403,7 +426,8 @@ impl Plan {
         after.log_waits &= after.log.is_gathered();
         (after.closed, after.term) = (false, before.term + 1);
         let media = LogMedia::of(&after, log);
-        Ok(Self { before, after, begin, media, spare: Vec::new(), without })
+        let given = log.clone();
+        Ok(Self { before, after, begin, media, spare: Vec::new(), without, given })
     }
 }
 

@@ -31,6 +31,7 @@ impl Pool {
             LogSpec::Drives => self.zones(&label)?,
             apart => blank_devices(&label, apart).await?,
         };
+        let devices: Vec<_> = places.iter().filter_map(Candidate::device).cloned().collect();
         let mut new = Vec::new();
         let moved = self.bring(&to, places, &mut new).await;
         if moved.is_err() {
@@ -47,7 +48,7 @@ impl Pool {
         let label = self.0.common.superblock.label();
         let is_memory = !label.log.is_gathered();
         if moved.is_ok() {
-            let have = new.iter().map(|(tenant, _)| *tenant).zip(to.devices());
+            let have = new.iter().map(|(tenant, _)| *tenant).zip(devices);
             *self.0.remotes.borrow_mut() = RemoteCopy::of(have);
         }
         let settle = move |shard: std::rc::Rc<crate::shard::Shard>| async move {
@@ -125,7 +126,7 @@ async fn blank_devices(label: &Label, to: &LogSpec) -> Result<Vec<Candidate>> {
     }
     let mut places = Vec::new();
     for device in devices {
-        device.answers().await?;
+        let device = device.answers().await?;
         let needs = label.log_bytes * u64::from(label.shards);
         if let Some(has) = device.capacity().filter(|&has| has < needs) {
             return invalid(format!("a device of {has} bytes is too short: the log has {needs}"));

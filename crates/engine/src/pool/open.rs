@@ -286,8 +286,8 @@ impl Pool {
         {
             return Err(error);
         }
-        let without_log = Plan::without_log(label.clone(), &log, &set);
-        let plan = Plan::new(label, found_term, (&log, silent), &set, options.accept_loss).await?;
+        let plan =
+            Plan::new(label.clone(), found_term, (&log, silent), &set, options.accept_loss).await?;
         if risky && !plan.is_witness() {
             return Err(missing(format!(
                 "the drives of pool {} that are missing could have gone on without these: give them, or open the \
@@ -295,6 +295,7 @@ impl Pool {
                 plan.before.name
             )));
         }
+        let without_log = Plan::without_log(label, &plan.given, &set);
         let has_log = matches!(plan.begin, Begin::Found { .. });
         let found = |drives| Found { newest: newest_label.clone(), behind: behind.clone(), drives };
         let opened = Self::open_as(plan, newest, found(set), (options, &named), on).await;
@@ -322,7 +323,7 @@ impl Pool {
         (options, named): (OpenOptions, &[LogDevice]),
         on: &[Handle],
     ) -> Result<Self> {
-        let Plan { before, after, begin, media, spare, without } = plan;
+        let Plan { before, after, begin, media, spare, without, given: _ } = plan;
         let (alike, kept) = (newest.alike, newest.kept(&before));
         let frame = Frame::new(found, before, after.clone(), media.clone(), kept)?;
         let pool = Self::assemble(frame, on, begin).await?;

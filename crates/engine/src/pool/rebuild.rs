@@ -280,7 +280,7 @@ impl Pool {
             };
             if member.current && superblock.drives.is_online(drive) {
                 self.add_copy_elsewhere().await?;
-                superblock.members.report(superblock.members.tenant(slot));
+                superblock.members.report_member(slot, member.id);
                 superblock.tell_failures().await?;
             }
         }

@@ -199,6 +199,27 @@ fn a_pool_whose_memory_is_lost_opens_from_the_other_target_and_its_log_is_brough
     other.stop();
 }
 
+/// Nobody writes meanwhile, so that no write tells of it.
+#[test]
+fn a_target_that_lost_what_it_had_while_nobody_wrote_gets_it_again_before_it_counts() {
+    let pair = Pair::new();
+    let (other, daemon) = (pair.start_other(), pair.start());
+    pair.make_on_both();
+    let mut load = pair.load();
+    goes_on(&mut load);
+    drop((load, other));
+    pair.wait_for_copies(1);
+    fs::remove_file(pair.at("other.img")).unwrap();
+    let other = pair.start_other();
+    pair.wait_for_copies(2);
+    drop(daemon);
+    fs::remove_file(pair.at("log")).unwrap();
+    let daemon = pair.start();
+    pair.check();
+    daemon.stop();
+    other.stop();
+}
+
 #[test]
 fn a_pool_opens_from_memory_when_both_targets_were_killed_and_the_other_one_is_lost() {
     let pair = Pair::new();

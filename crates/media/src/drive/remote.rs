@@ -36,6 +36,10 @@ pub trait Remote: Debug + Send + Sync {
     /// Whether a change that was given up may still come.
     fn has_late_changes(&self) -> bool;
 
+    /// The number of the connection that it is used by, of which no two are the same; `None` while there is none. What is
+    /// reached by another one may have lost what it had, or be another's.
+    fn connection(&self) -> Option<u64>;
+
     /// Why it cannot be used, in words that name it, if it cannot.
     fn away(&self) -> Option<String> {
         None

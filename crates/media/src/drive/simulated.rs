@@ -135,6 +135,8 @@ struct State {
     counters: SimulatedCounters,
     flights: BTreeMap<u64, Flight>,
     next_flight: u64,
+    /// Which one it is since it died last, or had no power.
+    connection: u64,
     /// Sectors that cannot be read.
     latent: BTreeSet<u64>,
     failed: bool,
@@ -175,6 +177,7 @@ impl Simulated {
             counters: SimulatedCounters::default(),
             flights: BTreeMap::new(),
             next_flight: 0,
+            connection: 0,
             latent: BTreeSet::new(),
             failed: false,
             full: false,
@@ -215,7 +218,15 @@ impl Simulated {
 
     /// The drive answers again, with what it held when it died.
     pub fn revive(&self) {
-        self.state().failed = false;
+        let mut state = self.state();
+        state.connection += u64::from(std::mem::take(&mut state.failed));
+    }
+
+    /// As of a drive of another machine: another one whenever it died, or its power was cut.
+    #[must_use]
+    pub fn connection(&self) -> Option<u64> {
+        let state = self.state();
+        (!state.failed).then_some(state.connection)
     }
 
     /// From now on there is no space for what was never written, or there is again.
@@ -260,6 +271,7 @@ impl Simulated {
         state.image.power_cut(prng);
         self.options.power.cut();
         state.epoch += 1;
+        state.connection += 1;
         state.counters.power_cuts += 1;
     }
 

@@ -69,6 +69,8 @@ pub(super) struct Far {
     kept: RefCell<Option<Arc<SimulatedPmem>>>,
     /// It lost what it had, which the pool may not have seen: it counts for both.
     wary: Cell<bool>,
+    /// It did in this life: whether that was seen, shows when memory dies.
+    was_emptied: Cell<bool>,
     /// That comes once.
     was_blanked: Cell<bool>,
     /// Something befalls it; how often something did.
@@ -105,6 +107,7 @@ impl Far {
             drives: RefCell::default(),
             kept: RefCell::default(),
             wary: Cell::default(),
+            was_emptied: Cell::default(),
             was_blanked: Cell::default(),
             ails: Cell::default(),
             ailed: Cell::default(),
@@ -130,7 +133,7 @@ impl Far {
                         LogDevice::Memory(Arc::new(Pmem::Simulated(Arc::clone(pmem))))
                     })),
                 Side::Namespace => devices
-                    .push(LogDevice::Remote(Arc::new(Drive::Simulated(Arc::clone(&self.drive))))),
+                    .push(LogDevice::remote(Arc::new(Drive::Simulated(Arc::clone(&self.drive))))),
             }
         }
         if self.plan.first {
@@ -274,11 +277,16 @@ impl Media {
             far.lose_power(&mut prng);
         }
         let mut truth = far.truth.borrow_mut();
-        if truth.unsure || truth.current.is_empty() || prng.below(100) >= far.plan.deaths {
+        let is_doubtful = far.was_emptied.take() && truth.current.contains(&Side::Namespace);
+        let deaths = if is_doubtful { 75 } else { far.plan.deaths };
+        if truth.unsure || truth.current.is_empty() || prng.below(100) >= deaths {
             return;
         }
         let stays = usize64(prng.below(u64_of(truth.current.len())));
-        let stays = truth.current.iter().copied().nth(stays);
+        let stays = match is_doubtful {
+            true => Some(Side::Namespace),
+            false => truth.current.iter().copied().nth(stays),
+        };
         for side in far.sides().into_iter().filter(|side| Some(*side) != stays) {
             truth.current.remove(&side);
             self.blank(far, side);
@@ -394,23 +402,25 @@ impl Far {
                 self.drive.refuse_nothing();
             }
             _ if self.was_blanked.replace(true) => {}
-            _ => self.forget(span, pool).await,
+            // It may be back before anybody writes.
+            _ => self.forget(Some(span).filter(|_| prng.below(2) == 0), pool).await,
         }
     }
 
     /// It is away for a while, and has nothing any more.
-    async fn forget(&self, span: Duration, pool: &Pool) {
+    async fn forget(&self, span: Option<Duration>, pool: &Pool) {
         self.note(format!("the namespace is away for {span:?}, and loses what it has"));
-        let had_it = self.kind() == Some(LogKind::Remote);
-        let was_current = pool.log_copies().0 == 2;
-        self.wary.set(had_it);
+        self.wary.set(self.kind() == Some(LogKind::Remote));
         self.drive.fail();
         self.drive.restore(&self.nothing);
-        sleep(span).await;
-        // Whoever saw that it was away makes it whole from end to end.
-        if was_current && pool.log_copies().0 < 2 {
-            self.wary.set(false);
+        self.was_emptied.set(true);
+        if let Some(span) = span {
+            sleep(span).await;
         }
         self.drive.revive();
+        // A node looks every few seconds: from then on it is known, and made whole from end to end.
+        if pool.look_at_drives().await.is_ok() {
+            self.wary.set(false);
+        }
     }
 }

@@ -580,7 +580,8 @@ fn what_is_reserved_can_be_written() {
 const REMOTE_SEEDS: u64 = 24;
 
 /// Bugs in what is relied upon there. One seed in five finds each.
-const REMOTE_CANARIES: [Canary; 2] = [Canary::KeepsSilent, Canary::JoinsWithoutRing];
+const REMOTE_CANARIES: [Canary; 3] =
+    [Canary::KeepsSilent, Canary::BelievesReconnected, Canary::JoinsWithoutRing];
 
 /// Copies are given up and made again, go with a machine, and some openings are refused: all of that happens.
 #[test]

@@ -122,7 +122,7 @@ pub(in crate::log) async fn read_slot(place: &Place, slot: u64) -> Result<[u8; S
             Ok(bytes)
         }
         Place::Zone(zone) => {
-            let page = zone.drive.read(zone.offset + offset, usize64(PAGE)).await?;
+            let page = zone.read(offset, usize64(PAGE)).await?;
             Ok(std::array::from_fn(|n| page[n]))
         }
     }
@@ -152,7 +152,7 @@ async fn read_part(place: &Place, at: u64, out: &mut [u8]) -> Read {
             }
         }
         Place::Zone(zone) => {
-            let from = zone.offset + CONTROL_BYTES + at;
+            let from = CONTROL_BYTES + at;
             match read_whole_pages(zone, from, out).await {
                 Ok(()) => return Read::All,
                 Err(error) if error.kind == media::Kind::Medium => {}
@@ -168,7 +168,7 @@ async fn read_part(place: &Place, at: u64, out: &mut [u8]) -> Read {
     Read::Some
 }
 
-/// Reads what lies from `offset` of a drive on: whole pages, for another target's namespace gives no parts of blocks.
+/// Reads what lies from `offset` of a zone on: whole pages, for another target's namespace gives no parts of blocks.
 async fn read_whole_pages(
     zone: &Zone,
     offset: u64,
@@ -177,7 +177,7 @@ async fn read_whole_pages(
     let begins = offset / PAGE * PAGE;
     let skipped = usize64(offset - begins);
     let whole = (skipped + out.len()).next_multiple_of(usize64(PAGE));
-    let read = zone.drive.read(begins, whole).await?;
+    let read = zone.read(begins, whole).await?;
     out.copy_from_slice(&read[skipped..skipped + out.len()]);
     Ok(())
 }

@@ -150,9 +150,8 @@ impl Pair {
     }
 
     fn device(&self) -> Device {
-        let zone = |drive: &Arc<Simulated>| Zone {
-            drive: Arc::new(Drive::Simulated(Arc::clone(drive))),
-            offset: 1 << 20,
+        let zone = |drive: &Arc<Simulated>| {
+            Zone::new(Arc::new(Drive::Simulated(Arc::clone(drive))), 1 << 20)
         };
         let Some(memory) = &self.memory else {
             return Device::Drives(self.drives.iter().map(zone).collect());

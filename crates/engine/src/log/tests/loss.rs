@@ -33,7 +33,7 @@ impl Medium {
             }
             Self::Drive(drive) => {
                 let drive = Arc::new(Drive::Simulated(Arc::clone(drive)));
-                Device::Drives(vec![Zone { drive, offset: 0 }])
+                Device::Drives(vec![Zone::new(drive, 0)])
             }
         }
     }
@@ -371,7 +371,7 @@ fn a_slot_that_cannot_be_read_does_not_hide_that_there_is_no_log() {
             let drive = Simulated::new(options);
             drive.damage(slot * CONTROL_BYTES / 2, 1);
             let drive = Arc::new(Drive::Simulated(drive));
-            let device = Device::Drives(vec![Zone { drive, offset: 0 }]);
+            let device = Device::Drives(vec![Zone::new(drive, 0)]);
             assert_eq!(refused(&device).await, ErrorKind::Missing);
         });
     }

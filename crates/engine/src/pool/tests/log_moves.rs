@@ -59,7 +59,7 @@ impl Machine {
     /// A namespace of another target beside such memory.
     fn remote(&self, which: &[usize]) -> LogSpec {
         let memory = which.iter().map(|n| LogDevice::Memory(Arc::clone(&self.devices[*n])));
-        let there = LogDevice::Remote(Arc::clone(&self.far));
+        let there = LogDevice::remote(Arc::clone(&self.far));
         LogSpec::Remote(memory.chain([there]).collect())
     }
 

@@ -35,7 +35,7 @@ impl Rig {
     }
 
     fn there(&self) -> LogDevice {
-        LogDevice::Remote(Arc::clone(&self.namespace.borrow()))
+        LogDevice::remote(Arc::clone(&self.namespace.borrow()))
     }
 
     /// The process was started again.
@@ -124,6 +124,10 @@ impl Remote for Namespace {
 
     fn has_late_changes(&self) -> bool {
         false
+    }
+
+    fn connection(&self) -> Option<u64> {
+        self.drive.connection()
     }
 
     fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Done<Buffer, Refused>> {
@@ -438,23 +442,96 @@ fn a_volume_is_deleted_while_writes_wait() {
     });
 }
 
-/// By now it is another's.
+/// By now it is another's: what lies at the beginning, or where a file system begins that leaves the first pages alone.
 #[test]
 fn a_namespace_that_comes_back_with_something_else_is_left_alone() {
-    let rig = Rc::new(Rig::new(6));
-    let _ = live(&rig, 6, async |rig, pool, v, model| {
-        rig.far.fail();
-        scribble(v, model, 50, 1).await;
-        let somebodys = block(1, 77);
-        rig.far.poke(0, &vec![0; stdx::num::usize64(LOG)]);
-        rig.far.poke(2048, &somebodys);
-        rig.far.revive();
-        reactor::sleep(Duration::from_secs(120)).await;
-        assert_eq!(pool.log_copies(), (1, 2));
-        let mut there = vec![0; BLOCK];
-        rig.far.peek(2048, &mut there);
-        assert!(there == somebodys, "it was written over");
-        let away = pool.status().await.unwrap().log.away;
-        assert!(away[0].contains("has something else by now"), "{away:?}");
-    });
+    for at in [2048, 0x1_0040] {
+        let rig = Rc::new(Rig::new(6));
+        let _ = live(&rig, 6, async move |rig, pool, v, model| {
+            rig.far.fail();
+            scribble(v, model, 50, 1).await;
+            let somebodys = block(1, 77);
+            rig.far.poke(0, &vec![0; stdx::num::usize64(LOG)]);
+            rig.far.poke(at, &somebodys);
+            rig.far.revive();
+            reactor::sleep(Duration::from_secs(120)).await;
+            assert_eq!(pool.log_copies(), (1, 2));
+            let mut there = vec![0; BLOCK];
+            rig.far.peek(at, &mut there);
+            assert!(there == somebodys, "it was written over");
+            let away = pool.status().await.unwrap().log.away;
+            assert!(away[0].contains("has something else by now"), "{away:?}");
+        });
+    }
+}
+
+/// The other target lost its power, and with it what it had, while nobody wrote: it is no copy any more before that is
+/// made whole, whoever finds out, a look or the next write.
+#[test]
+fn a_namespace_that_comes_back_without_what_it_had_is_no_copy_until_it_is_made_whole() {
+    for looks in [false, true] {
+        let rig = Rc::new(Rig::new(5));
+        let nothing = rig.far.contents();
+        let model = live(&rig, 5, async move |rig, pool, v, model| {
+            assert_eq!(pool.log_copies(), (2, 2));
+            rig.far.fail();
+            rig.far.restore(&nothing);
+            rig.far.revive();
+            let made = pool.log_copies_made();
+            if looks {
+                pool.look_at_drives().await.unwrap();
+            } else {
+                scribble(v, model, 1, 77).await;
+            }
+            assert_eq!(pool.log_copies(), (1, 2));
+            copies(pool, 2).await;
+            assert_eq!(pool.log_copies_made(), made + 1);
+            scribble(v, model, 20, 78).await;
+        });
+        reactor::simulate(6, async move {
+            let pool = rig.has(LogSpec::Remote(vec![rig.there()]), &model).await;
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+/// Somebody else has one of two devices by now, another pool or a file system: the other one has the log, and what is
+/// there stays.
+#[test]
+fn a_device_that_has_something_else_by_now_is_left_alone_and_the_pool_opens_with_the_other() {
+    for (in_order, is_pool) in [(false, true), (true, true), (false, false), (true, false)] {
+        let rig = Rc::new(Rig::new(6));
+        let nothing = rig.far.contents();
+        let model = live(&rig, 6, async move |_, pool, _, _| {
+            if in_order {
+                pool.clone().close().await.unwrap();
+            }
+        });
+        rig.far.restore(&nothing);
+        rig.far.poke(0x1_0040, &block(1, 77));
+        if is_pool {
+            let far = Arc::clone(&rig.far);
+            reactor::simulate(8, async move {
+                let others = Rig::new(60);
+                let log = LogSpec::Remote(vec![LogDevice::remote(namespace(&far))]);
+                let spec =
+                    PoolSpec { id: [8; 16], log_bytes: Some(LOG), ..spec(&others.drives, log) };
+                Pool::create(spec, &[]).await.unwrap().close().await.unwrap();
+            });
+        }
+        let is = rig.far.contents();
+        reactor::simulate(7, async move {
+            let error = rig.open(LogSpec::Remote(vec![rig.there()])).await.err().unwrap();
+            assert_eq!(error.kind, Kind::Missing, "{error}");
+            let mut model = model;
+            let pool = rig.has(rig.log(), &model).await;
+            scribble(&pool.volume("db").unwrap(), &mut model, 50, 9).await;
+            reactor::sleep(Duration::from_secs(60)).await;
+            assert_eq!(pool.log_copies(), (1, 2));
+            let away = pool.status().await.unwrap().log.away;
+            assert!(away.iter().any(|why| why.contains("something else")), "{away:?}");
+            pool.close().await.unwrap();
+            assert_eq!(rig.far.difference(&is), None);
+        });
+    }
 }

@@ -60,6 +60,10 @@ impl Remote for Elsewhere {
         false
     }
 
+    fn connection(&self) -> Option<u64> {
+        Some(1)
+    }
+
     fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>> {
         Box::pin(async move {
             let drive = self.ask(Operation::Read, offset, u64_of(len))?;

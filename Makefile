@@ -14,6 +14,9 @@ demo:
 	$(CARGO) run --release --locked --package flashloom -- demo
 
 # What the tests of the same command build, for the tests with other systems: a release build for them alone takes minutes.
+# It has what users' programs never have: planted bugs, none of which happens unless a test's thread asks for it, and counters
+# of atomic operations. What users have is built, looked at (`cargo xtask planted`) and measured apart; without FLASHLOOM_BIN the
+# tests with real hosts build and try a release.
 TARGET = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 BUILT = $(TARGET)/debug
 test: export FLASHLOOM_BIN ?= $(BUILT)/flashloom

@@ -33,7 +33,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   mutate       leaves out each step the engine relies on, until the simulator misses it
                (for minutes; `--seeds n` of each workload at most, `--step name` for some)
   licences     every dependency has a licence and an origin that deny.toml accepts
-  planted      no planted bug is compiled into what users build
+  planted      no planted bug, nor anything else for tests, is compiled into what users build
   sbom         prints what the program is made of (CycloneDX)
   seam         what is above `fabric` names no transport
   walk         ARCHITECTURE.md names only functions that exist and are called";

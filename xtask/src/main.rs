@@ -12,6 +12,7 @@ mod floors;
 mod licences;
 mod metadata;
 mod planted;
+mod rooms;
 mod sbom;
 mod seam;
 mod tidy;
@@ -34,6 +35,7 @@ const USAGE: &str = "usage: cargo xtask <command>
                (for minutes; `--seeds n` of each workload at most, `--step name` for some)
   licences     every dependency has a licence and an origin that deny.toml accepts
   planted      no planted bug, nor anything else for tests, is compiled into what users build
+  rooms        files, threads, locks, system calls and unsafe code are where they have a reason
   sbom         prints what the program is made of (CycloneDX)
   seam         what is above `fabric` names no transport
   walk         ARCHITECTURE.md names only functions that exist and are called";
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         "mutate" => mutate(&root),
         "licences" => metadata::load(&root).and_then(|m| licences::check(&root, &m)),
         "planted" => planted::check(&root),
+        "rooms" => rooms::check(&root),
         "sbom" => sbom::document(&root).map(|document| {
             println!("{document:#}");
             Vec::new()
@@ -97,6 +100,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     findings.extend(circles::check(root)?);
     findings.extend(planted::check(root)?);
     findings.extend(crossing::check(root)?);
+    findings.extend(rooms::check(root)?);
     findings.extend(tidy::check(root)?);
     findings.extend(walk::check(root)?);
     findings.extend(conformance::check(root)?);

@@ -1,5 +1,6 @@
-//! A namespace's bytes: the one place where commands meet a backend, and where its errors become
-//! statuses. Each function here counts as use of the backend, which a removal of the namespace waits for.
+//! A namespace's bytes: where commands wait for a backend, and where all backends' errors become statuses. What ends in
+//! the call that dispatches it is asked of memory and volumes in `read` and `write`. Each function here that waits counts
+//! as use of the backend, which a removal of the namespace waits for.
 
 use engine::{Outcome, Reading, Volume, Writing};
 use media::Kind;

@@ -1,4 +1,4 @@
-//! The measuring end: plain sockets, the same for every strategy.
+//! The measuring end: plain sockets.
 
 use crate::report::{Case, Report};
 use crate::wire::{CAPSULE, HOST_DATA, Outbox, Parser, READY, Shapes};

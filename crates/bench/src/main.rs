@@ -1,5 +1,5 @@
-//! Measurements: the loopback floor, socket strategies, executors. Every figure is meant to be
-//! quoted as a ratio to another one of the same run.
+//! Measurements: the loopback floor, the engine's parts, whole targets. Every figure is meant to be quoted as a ratio to
+//! another one of the same run.
 
 mod amplification;
 mod catalog;
@@ -8,7 +8,7 @@ mod client;
 mod compare;
 mod crossing;
 mod engine;
-mod executor;
+mod floor;
 mod log;
 mod map;
 mod memory;
@@ -16,7 +16,6 @@ mod parity;
 mod report;
 mod slow;
 mod snapshots;
-mod strategy;
 mod stripes;
 mod upkeep;
 mod volume;
@@ -27,7 +26,6 @@ use clap::{Parser, Subcommand};
 use report::{Case, Direction, Output, Report};
 use std::error::Error;
 use std::path::PathBuf;
-use strategy::Strategy;
 
 #[derive(Parser)]
 #[command(about = "Measures what the machine and the ways to use it can give")]
@@ -41,8 +39,6 @@ enum What {
     /// A ping-pong of NVMe/TCP's message sizes over loopback, with no NVMe in it: what no target
     /// here can beat
     Floor(FloorArguments),
-    /// The same exchange, served in different ways in turn; prints medians and ratios
-    Sockets(SocketArguments),
     /// Flashloom, the loopback floor, and SPDK where it was built, in paired runs
     Compare(CompareArguments),
     /// What a random 4 KiB copy out of a memory region costs
@@ -116,14 +112,9 @@ enum What {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
-    /// What waking and polling a task costs, ours and others'
-    Executor {
-        #[arg(long, default_value_t = 5)]
-        rounds: usize,
-    },
 }
 
-#[derive(clap::Args, Clone)]
+#[derive(clap::Args)]
 struct FloorArguments {
     /// Which way the data goes; `empty` is 72 bytes both ways
     #[arg(long, value_enum, default_value_t = Direction::Read)]
@@ -162,18 +153,6 @@ struct FloorArguments {
 }
 
 #[derive(clap::Args)]
-struct SocketArguments {
-    #[command(flatten)]
-    floor: FloorArguments,
-    /// The ways to serve, compared with the first
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Strategy::DEFAULTS)]
-    strategies: Vec<Strategy>,
-    /// Rounds: each runs every strategy once, so that runs are paired
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-}
-
-#[derive(clap::Args)]
 struct CompareArguments {
     /// The program under test
     #[arg(long, default_value = "target/release/flashloom")]
@@ -194,12 +173,12 @@ struct CompareArguments {
     cases: Vec<String>,
 }
 
-/// Runs one exchange: the strategy serves on a thread of its own, the client measures.
-fn measure(strategy: Strategy, a: &FloorArguments) -> Result<Report, Box<dyn Error>> {
+/// Runs one exchange: it is served on a thread of its own, the client measures.
+fn measure(a: &FloorArguments) -> Result<Report, Box<dyn Error>> {
     let case = Case::new(a.rw, a.bs)?;
     let congestion = (a.congestion != "system").then_some(a.congestion.as_str());
     let server_cpu = (!a.no_pin).then_some(a.server_cpu);
-    let server = strategy.start(case, server_cpu, a.server_blocks, congestion)?;
+    let server = floor::Server::start(case, server_cpu, a.server_blocks, congestion)?;
     let client_cpu = (!a.no_pin).then_some(a.client_cpu);
     let plan = client::Plan {
         addr: server.addr,
@@ -216,21 +195,9 @@ fn measure(strategy: Strategy, a: &FloorArguments) -> Result<Report, Box<dyn Err
     Ok(report?)
 }
 
-fn sockets(a: &SocketArguments) -> Result<(), Box<dyn Error>> {
-    let mut runs: Vec<Vec<Report>> = a.strategies.iter().map(|_| Vec::new()).collect();
-    for _ in 0..a.rounds {
-        for (strategy, runs) in a.strategies.iter().zip(&mut runs) {
-            runs.push(measure(*strategy, &a.floor)?);
-        }
-    }
-    report::compare(&a.strategies, &runs, a.floor.output);
-    Ok(())
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
-        What::Floor(a) => report::show(&measure(Strategy::Plain, &a)?, a.output),
-        What::Sockets(a) => sockets(&a)?,
+        What::Floor(a) => report::show(&measure(&a)?, a.output),
         What::Compare(a) => compare::run(&compare::Options {
             flashloom: a.flashloom,
             before: a.before,
@@ -255,7 +222,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Checksum { rounds } => checksum::run(rounds),
         What::Stripes { rounds } => stripes::run(rounds)?,
         What::Log { folder, dax, rounds } => log::run(&folder, dax.as_deref(), rounds)?,
-        What::Executor { rounds } => executor::run(rounds)?,
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! What is printed.
 
 use crate::client::Plan;
-use crate::strategy::Strategy;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use stdx::Histogram;
@@ -118,40 +117,4 @@ pub fn show(r: &Report, output: Output) {
         micros(r.p99),
         micros(r.p999),
     );
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// Medians of each strategy, and the median of its ratios to the first one within each round.
-pub fn compare(strategies: &[Strategy], runs: &[Vec<Report>], output: Output) {
-    let Some(base) = runs.first() else { return };
-    for (strategy, reports) in strategies.iter().zip(runs) {
-        let of = |f: &dyn Fn(&Report) -> f64| median(reports.iter().map(f).collect());
-        let ratio = |f: &dyn Fn(&Report) -> f64| {
-            median(reports.iter().zip(base).map(|(r, b)| f(r) / f(b)).collect())
-        };
-        let iops = |r: &Report| r.iops;
-        let p50 = |r: &Report| micros(r.p50);
-        let p99 = |r: &Report| micros(r.p99);
-        let name = strategy.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
-        let best = reports.iter().map(p50).fold(f64::INFINITY, f64::min);
-        let (i, ir, l, lr, t) = (of(&iops), ratio(&iops), of(&p50), ratio(&p50), of(&p99));
-        if output == Output::Json {
-            println!(
-                "{}",
-                json!({ "strategy": name, "rw": base[0].json()["rw"],
-                        "bs": base[0].case.bytes, "iodepth": base[0].depth,
-                        "connections": base[0].connections, "rounds": reports.len(),
-                        "iops": i.round(), "iops_ratio": ir, "p50_us": l, "p50_ratio": lr, "p50_best_us": best,
-                        "p99_us": t })
-            );
-        } else {
-            println!(
-                "{name:>18}: {i:>9.0}/s ({ir:.2})  p50 {l:>7.1} us ({lr:.2}), best {best:>7.1}  p99 {t:>7.1} us"
-            );
-        }
-    }
 }

@@ -124,10 +124,11 @@ pub(crate) fn production(text: &str) -> String {
     lines.flat_map(|line| [line.split("//").next().unwrap_or(line), "\n"]).collect()
 }
 
-/// Lines before the file's own test module.
+/// Lines before the file's own test module. One that is a file of its own ends nothing.
 pub(crate) fn production_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
-    let tests = lines.windows(2).position(|w| w[0] == "#[cfg(test)]" && w[1].starts_with("mod "));
+    let begins = |line: &str| line.starts_with("mod ") && line.ends_with('{');
+    let tests = lines.windows(2).position(|w| w[0] == "#[cfg(test)]" && begins(w[1]));
     tests.unwrap_or(lines.len())
 }
 
@@ -171,6 +172,8 @@ mod tests {
         assert_eq!(read("crates/a/src/b/tests.rs", &long).len(), 0);
         let tested = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{long}}}\n");
         assert_eq!(read("crates/a/src/b.rs", &tested).len(), 0);
+        let declared = format!("#[cfg(test)]\nmod tests;\n{long}");
+        assert_eq!(read("crates/a/src/b.rs", &declared).len(), 1);
         let idle = "fn t() {\n    sleep(1);\n}\n";
         assert_eq!(read("crates/a/src/b.rs", idle).len(), 0);
         assert_eq!(read("crates/a/src/tests/b.rs", idle).len(), 1);

@@ -136,5 +136,5 @@ pub fn run(plan: &Plan<'_>) -> io::Result<Report> {
         }
     }
     let elapsed = end.min(now_exact()) - begun.unwrap_or(warm);
-    Ok(Report::new(plan, &latency, elapsed))
+    Ok(Report::new(plan.case, (plan.depth, plan.connections), &latency, elapsed))
 }

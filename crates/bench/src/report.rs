@@ -1,6 +1,5 @@
 //! What is printed.
 
-use crate::client::Plan;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use stdx::Histogram;
@@ -62,11 +61,16 @@ pub struct Report {
 
 impl Report {
     #[allow(clippy::cast_precision_loss, reason = "rates are estimates")]
-    pub fn new(plan: &Plan<'_>, latency: &Histogram, elapsed: u64) -> Self {
+    pub fn new(
+        case: Case,
+        (depth, connections): (usize, usize),
+        latency: &Histogram,
+        elapsed: u64,
+    ) -> Self {
         Self {
-            case: plan.case,
-            depth: plan.depth,
-            connections: plan.connections,
+            case,
+            depth,
+            connections,
             iops: latency.count() as f64 * 1e9 / elapsed.max(1) as f64,
             mean: latency.mean(),
             p50: latency.percentile(50.0),

@@ -60,12 +60,9 @@ fn read(name: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Lines from `tests_from` on that sleep other than to look again in a loop, with no word on why. In a file that
-/// simulates, sleeping takes no time and is as good as a condition.
+/// Lines from `tests_from` on that sleep other than to look again in a loop, with no word on why. In simulation sleeping
+/// takes no time, and is as good as a condition.
 fn sleeps(text: &str, tests_from: usize) -> Vec<usize> {
-    if text.contains("simulat") {
-        return Vec::new();
-    }
     let lines: Vec<&str> = text.lines().collect();
     let is_sleep = |line: &str| {
         let line = line.split("//").next().unwrap_or(line);
@@ -74,10 +71,34 @@ fn sleeps(text: &str, tests_from: usize) -> Vec<usize> {
         calls.any(|(at, _)| is_call(at)) && !line.contains("fn ")
     };
     let sleeps = (tests_from..lines.len()).filter(|at| is_sleep(lines[*at]));
+    let is_real = REAL.iter().any(|call| text.contains(call));
+    let is_simulated = |at: usize| {
+        let code = if is_real { within(&lines, at) } else { &lines };
+        !lines[at].contains("thread::sleep") && code.iter().any(|line| simulates(line))
+    };
     sleeps
-        .filter(|at| !looks_again(&lines[..=*at]) && !says_why(&lines[..*at]))
+        .filter(|at| !looks_again(&lines[..=*at]) && !says_why(&lines[..*at]) && !is_simulated(*at))
         .map(|at| at + 1)
         .collect()
+}
+
+/// What has a test run on a reactor whose time is real: in its file, each function says for itself that it simulates.
+const REAL: &[&str] = &["reactor::run(", "Reactor::new(", "Reactor::start(", ".block_on("];
+
+/// Whether a line's code, not its comment or a text of its, is about simulation.
+fn simulates(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or(line);
+    code.split('"').step_by(2).any(|code| code.to_lowercase().contains("simulat"))
+}
+
+/// The function that a line is in, of formatted code.
+fn within<'a>(lines: &'a [&'a str], at: usize) -> &'a [&'a str] {
+    let is_fn = |line: &str| line.split_whitespace().any(|word| word == "fn");
+    let begin = (0..=at).rev().find(|n| is_fn(lines[*n])).unwrap_or(at);
+    let indent = lines[begin].len() - lines[begin].trim_start().len();
+    let is_end = |line: &str| line.trim() == "}" && line.len() == indent + 1;
+    let end = (at..lines.len()).find(|n| is_end(lines[*n])).unwrap_or(lines.len() - 1);
+    &lines[begin..=end]
 }
 
 /// Whether the last of formatted lines is within a `while` or `loop` of its function.
@@ -184,9 +205,17 @@ mod tests {
             "fn t() {\n    while !done()\n        || !other()\n    {\n        sleep(1);\n    }\n}\n",
             "fn t() {\n    spawn(async {\n        loop {\n            sleep(1);\n        }\n    });\n}\n",
             "fn t() {\n    // Sleeps: the timer is what is tested.\n    sleep(1);\n}\n",
-            "fn t() {\n    simulate(sleep(1));\n}\n",
+            "use reactor::simulate;\nfn t() {\n    sleep(1);\n}\n",
+            "fn s() {\n    reactor::run(x);\n}\n\nfn t() {\n    simulate(|| {\n        sleep(1);\n    });\n}\n",
         ] {
             assert_eq!(read("crates/a/src/tests.rs", good), Vec::<String>::new(), "{good}");
+        }
+        for wrong in [
+            "// As simulated.\nfn t() {\n    say(\"simulated\");\n    sleep(1);\n}\n",
+            "use reactor::simulate;\nfn t() {\n    std::thread::sleep(1);\n}\n",
+            "fn s() {\n    simulate(x);\n}\n\nfn t() {\n    reactor::run(|| {\n        sleep(1);\n    });\n}\n",
+        ] {
+            assert_eq!(read("crates/a/src/tests.rs", wrong).len(), 1, "{wrong}");
         }
         let behind = "fn t() {\n    while !done() {\n        look();\n    }\n    sleep(1);\n}\n";
         assert_eq!(read("crates/a/src/tests.rs", behind).len(), 1);

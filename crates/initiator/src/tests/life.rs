@@ -82,6 +82,7 @@ fn ghost(fencing: Fencing) -> u8 {
         namespace.read(5, 1, &mut buffer).await.unwrap();
         assert_eq!(peer.seen().0, 2);
         assert!(reactor::now_exact() - lost < 500_000_000);
+        // Sleeps: simulated time, until shortly before an old association's write cannot come any more.
         reactor::sleep(KATO * 2 - Duration::from_millis(60)).await;
         peer.haunt();
         both.await.unwrap();
@@ -129,6 +130,7 @@ fn inherited<F: Future<Output = ()>>(how: impl FnOnce(Namespace) -> F + 'static)
             writer.write(5, 1, &mut data, Fua::No).await.unwrap();
         });
         let latest = KATO * 2 - Duration::from_millis(60);
+        // Sleeps: simulated time, until shortly before an old association's write cannot come any more.
         reactor::sleep_until(died + u64::try_from(latest.as_nanos()).unwrap()).await;
         peer.haunt();
         write.await.unwrap();
@@ -330,6 +332,7 @@ fn silence_is_noticed_by_the_keep_alive() {
         while peer.reads() == 0 {
             reactor::sleep(Duration::from_millis(1)).await;
         }
+        // Sleeps: simulated time, as long as the keep-alive takes.
         reactor::sleep(KATO).await;
         peer.set_fault(Fault::None);
         read.await.unwrap().unwrap();

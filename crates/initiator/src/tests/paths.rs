@@ -214,6 +214,7 @@ fn only_what_overlaps_a_write_in_doubt_waits() {
         reactor::timeout(quick, write(&namespace, 6, 3)).await.unwrap().unwrap();
         let writer = namespace.clone();
         let second = reactor::spawn(async move { write(&writer, 5, 2).await.unwrap() });
+        // Sleeps: simulated time, until shortly before an old association's write cannot come any more.
         reactor::sleep(KATO * 2 - Duration::from_millis(60) - quick).await;
         assert_eq!(b.byte_of(5), 1);
         a.haunt();

@@ -203,6 +203,7 @@ fn no_window_is_asked_for_while_a_lost_write_may_come_late() {
         assert!(early.to_string().contains("in doubt"), "{early}");
         assert_eq!(peer.windows().0, 0);
         // Granted once that is over; here it cannot be had, for want of descriptors.
+        // Sleeps: simulated time, until no write of the old association can come any more.
         reactor::sleep(options().keep_alive * 3).await;
         let late = namespace.window(WindowUse::Auto, 0).await.unwrap_err();
         assert!(matches!(late, Error::Window { .. }), "{late}");

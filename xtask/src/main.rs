@@ -29,7 +29,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   circles      modules of a crate import each other in no circles but the listed ones
   conformance  docs/conformance.md names only tests that exist
   crossing     the way of a command to another core names no lock and no atomic read-modify-write
-  floors       a crate imports only crates on lower floors
+  floors       a crate imports only crates on lower floors, and is drawn so in ARCHITECTURE.md
   tidy         file sizes, forbidden words, sleeps and ignores in tests
   mutate       leaves out each step the engine relies on, until the simulator misses it
                (for minutes; `--seeds n` of each workload at most, `--step name` for some)
@@ -38,7 +38,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   rooms        files, threads, locks, system calls and unsafe code are where they have a reason
   sbom         prints what the program is made of (CycloneDX)
   seam         what is above `fabric` names no transport
-  walk         ARCHITECTURE.md names only functions that exist and are called";
+  walk         ARCHITECTURE.md names only functions that exist and are called, in the order it says";
 
 /// One broken rule, as it is shown: where, what is wrong, what to do.
 type Finding = String;
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         "circles" => circles::check(&root),
         "conformance" => conformance::check(&root),
         "crossing" => crossing::check(&root),
-        "floors" => metadata::load(&root).and_then(|m| floors::check(&m)),
+        "floors" => metadata::load(&root).and_then(|m| floors::check(&root, &m)),
         "mutate" => mutate(&root),
         "licences" => metadata::load(&root).and_then(|m| licences::check(&root, &m)),
         "planted" => planted::check(&root),
@@ -96,7 +96,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let clippy =
         ["clippy", "--quiet", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
     findings.extend(tool(root, &clippy, "mend what clippy printed above")?);
-    findings.extend(floors::check(&metadata)?);
+    findings.extend(floors::check(root, &metadata)?);
     findings.extend(licences::check(root, &metadata)?);
     findings.extend(advisories::check(root)?);
     findings.extend(seam::check(root, &metadata)?);

@@ -1,8 +1,11 @@
 //! `ARCHITECTURE.md` is true: every function that its tables name exists where they say, and something calls it.
 //!
-//! A row that names `Type::name` needs `fn name` in an `impl` of that type in that file. That a walk's rows come in the
-//! order in which their functions run is not checked: by names alone nearly every function leads to `write` and `next`,
-//! and none to what a task does once another has woken it.
+//! A row that names `Type::name` needs `fn name` in an `impl` of that type in that file. Of the tables that claim it, the
+//! rows are in the order in which their functions call each other (`order`); others tell of what a task does once
+//! another has woken it, which nothing in the text shows.
+
+mod drawn;
+mod order;
 
 use crate::{Finding, tidy};
 use std::path::Path;
@@ -16,13 +19,14 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let text = read(&root.join(PAGE))?;
     let mut files = Vec::new();
     tidy::gather(&root.join("crates"), &mut files).map_err(|e| format!("crates: {e}"))?;
-    let mut production = String::new();
+    let mut sources = Vec::new();
     for file in &files {
         let name = file.strip_prefix(root).unwrap_or(file).display().to_string();
         if !tidy::is_of_tests(&name) {
-            production += &tidy::production(&read(file)?);
+            sources.push((name, tidy::production(&read(file)?)));
         }
     }
+    let production: String = sources.iter().map(|(_, source)| source.as_str()).collect();
     let mut findings = Vec::new();
     let mut rows = 0;
     for (number, line) in text.lines().enumerate() {
@@ -38,6 +42,8 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, String> {
     if rows == 0 {
         findings.push(format!("{PAGE}: the walk names no file and function"));
     }
+    findings.extend(order::check(root, PAGE, &text)?);
+    findings.extend(drawn::check(PAGE, &text, &sources));
     Ok(findings)
 }
 
@@ -57,20 +63,31 @@ fn name_of(function: &str) -> &str {
 
 /// Whether formatted code has `name`, or `Type::name` in an `impl` of the type.
 fn defines(source: &str, function: &str) -> bool {
+    body(source, function).is_some()
+}
+
+/// The text of such a function, from its parameters to its end.
+fn body<'a>(source: &'a str, function: &str) -> Option<&'a str> {
     let name = name_of(function);
     let owner = function.rsplit_once("::").map(|(owner, _)| owner);
-    let mut within = None;
-    source.lines().any(|line| {
-        if line.starts_with("impl") {
-            within = implemented(line);
-        } else if line == "}" {
+    let (mut within, mut at) = (None, 0);
+    for line in source.split_inclusive('\n') {
+        let text = line.trim_end();
+        if text.starts_with("impl") {
+            within = implemented(text);
+        } else if text == "}" {
             within = None;
         }
-        let is_it = line.split_once("fn ").is_some_and(|(_, rest)| {
-            rest.strip_prefix(name).is_some_and(|rest| rest.starts_with(['(', '<']))
-        });
-        is_it && (owner.is_none() || owner == within)
-    })
+        let named = text.split_once("fn ").and_then(|(_, rest)| rest.strip_prefix(name));
+        let is_it = named.is_some_and(|rest| rest.starts_with(['(', '<']));
+        if is_it && (owner.is_none() || owner == within) {
+            let own = &source[at + text.find(name)? + name.len()..];
+            let end = format!("\n{}}}", &text[..text.len() - text.trim_start().len()]);
+            return Some(own.split_once(&end).map_or(own, |(own, _)| own));
+        }
+        at += line.len();
+    }
+    None
 }
 
 /// The type of `impl<T> Trait for Type<T> {`.

@@ -8,9 +8,9 @@ use reactor::Nanos;
 use stdx::num::{u16_of, usize32, usize64};
 use stdx::prng::Prng;
 
+use crate::contents::Contents;
 use crate::job::{Direction, Verify};
 use crate::journal::{self, Acks};
-use crate::ledger::Ledger;
 use crate::limits::{CHECK_ERRORS_LISTED, VERIFY_ERRORS_LISTED};
 use crate::report::VerifyError;
 use crate::series::{Series, Tally};
@@ -120,7 +120,7 @@ impl Part {
 /// What data is checked by.
 pub struct Check {
     pub stamp: Stamp,
-    pub ledger: Ledger,
+    pub contents: Contents,
 }
 
 impl Check {
@@ -128,9 +128,9 @@ impl Check {
     fn undone(&mut self, slot: Part) {
         for block in slot.all() {
             if slot.write {
-                self.ledger.doubt(block, slot.sequence);
+                self.contents.doubt(block, slot.sequence);
             } else {
-                self.ledger.release(block);
+                self.contents.release(block);
             }
         }
     }
@@ -172,8 +172,8 @@ impl Book {
         let Before { mut acked, upto, acks } = before;
         let check = share.checks().then(|| {
             acked.resize(usize64(share.count), 0);
-            let ledger = Ledger::new(acked, upto);
-            Check { stamp: Stamp::new(share.run, share.logical), ledger }
+            let contents = Contents::new(acked, upto);
+            Check { stamp: Stamp::new(share.run, share.logical), contents }
         });
         Self {
             wholes: vec![Whole::default(); usize::from(share.depth)].into_boxed_slice(),
@@ -226,7 +226,7 @@ impl Book {
     #[inline]
     pub fn claim(&mut self, block: u64, blocks: u32) -> Option<u32> {
         match &mut self.check {
-            Some(check) => check.ledger.claim(block, blocks),
+            Some(check) => check.contents.claim(block, blocks),
             None => Some(0),
         }
     }
@@ -270,7 +270,7 @@ impl Book {
         let (outcome, listed) = (&mut self.outcome, listed(&self.share));
         for (index, block) in slot.all().enumerate() {
             if slot.write {
-                check.ledger.settle(block, slot.sequence);
+                check.contents.settle(block, slot.sequence);
                 if let Some(acks) = &mut self.acks
                     && let Err(error) = acks.push(block, slot.sequence)
                 {
@@ -278,8 +278,8 @@ impl Book {
                 }
                 continue;
             }
-            let held = check.ledger.held(block);
-            check.ledger.release(block);
+            let held = check.contents.held(block);
+            check.contents.release(block);
             if held.acked > 0 {
                 let list = |offset, what: Wrong| outcome.wrong(offset, what.to_string(), listed);
                 let data = &mut bytes[index * each..(index + 1) * each];

@@ -4,6 +4,7 @@
 //! JSON is a subset of fio's. It blocks the calling thread; the I/O itself runs on reactors of its own.
 
 mod book;
+mod contents;
 mod cost;
 mod crew;
 mod endpoint;
@@ -13,7 +14,6 @@ pub mod export;
 mod gate;
 mod job;
 mod journal;
-mod ledger;
 pub mod limits;
 mod order;
 mod pace;

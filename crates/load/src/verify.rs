@@ -7,7 +7,7 @@ use stdx::prng::Prng;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::ledger::Held;
+use crate::contents::Held;
 
 /// What stands at the start of each logical block; the rest of the block is pseudo-random.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

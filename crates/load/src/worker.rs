@@ -101,7 +101,7 @@ impl Worker {
     pub fn begin_verifying(&mut self) {
         let Some(check) = &self.book.check else { return };
         self.book.verifying = true;
-        let written = check.ledger.count_written();
+        let written = check.contents.count_written();
         self.book.live.to_verify.store(written, Ordering::Relaxed);
         self.book.outcome.written_bytes = written * u64::from(self.book.share.bytes());
         self.cursor = Some(0);
@@ -196,7 +196,7 @@ impl Worker {
     /// The next block to read back.
     fn next_to_verify(&mut self, started: Nanos) -> Next {
         let Some(check) = &mut self.book.check else { return Next::Over };
-        let Some(block) = self.cursor.and_then(|from| check.ledger.written(from)) else {
+        let Some(block) = self.cursor.and_then(|from| check.contents.written(from)) else {
             self.cursor = None;
             return Next::Over;
         };

@@ -33,7 +33,7 @@ impl Held {
 
 /// What each block must hold, and which are in flight: no two commands of a verifying job touch one block at a
 /// time, as NVMe gives no order between them.
-pub struct Ledger {
+pub struct Contents {
     /// Sequence of the last acknowledged write (0: none), and [`BUSY`].
     blocks: Vec<u32>,
     /// Writes up to this sequence may have come through from a run before, for all this run knows.
@@ -45,7 +45,7 @@ pub struct Ledger {
 
 const BUSY: u32 = 1 << 31;
 
-impl Ledger {
+impl Contents {
     /// For blocks last acknowledged as `acked`, of which any may hold a write of a run before up to `before`.
     pub fn new(acked: Vec<u32>, before: u32) -> Self {
         Self { blocks: acked, before, doubtful: HashMap::new() }
@@ -115,55 +115,58 @@ mod tests {
 
     #[test]
     fn blocks_are_claimed_once() {
-        let mut ledger = Ledger::new(vec![0; 4], 0);
-        assert_eq!(ledger.claim(2, 1), Some(1));
-        assert_eq!(ledger.claim(2, 1), None);
-        ledger.settle(2, 5);
-        assert_eq!((ledger.claim(2, 1), ledger.held(2)), (Some(6), Held::known(5)));
-        ledger.settle(2, 6);
-        assert_eq!((ledger.written(0), ledger.count_written()), (Some(2), 1));
-        assert_eq!(ledger.written(3), None);
-        assert_eq!(ledger.written(99), None);
+        let mut contents = Contents::new(vec![0; 4], 0);
+        assert_eq!(contents.claim(2, 1), Some(1));
+        assert_eq!(contents.claim(2, 1), None);
+        contents.settle(2, 5);
+        assert_eq!((contents.claim(2, 1), contents.held(2)), (Some(6), Held::known(5)));
+        contents.settle(2, 6);
+        assert_eq!((contents.written(0), contents.count_written()), (Some(2), 1));
+        assert_eq!(contents.written(3), None);
+        assert_eq!(contents.written(99), None);
         assert_eq!(Held::known(BUSY - 1).next(), 1);
     }
 
     #[test]
     fn a_command_of_several_blocks_has_all_or_none() {
-        let mut ledger = Ledger::new(vec![0, 8, 0, 3], 0);
-        ledger.claim(2, 1);
-        assert_eq!(ledger.claim(0, 4), None);
+        let mut contents = Contents::new(vec![0, 8, 0, 3], 0);
+        contents.claim(2, 1);
+        assert_eq!(contents.claim(0, 4), None);
         // A refusal has taken nothing.
-        assert_eq!(ledger.claim(0, 2), Some(9));
-        ledger.settle(0, 9);
-        ledger.settle(1, 9);
-        ledger.release(2);
-        assert_eq!(ledger.claim(0, 4), Some(10));
-        assert_eq!((ledger.held(2), ledger.held(3)), (Held::known(0), Held::known(3)));
+        assert_eq!(contents.claim(0, 2), Some(9));
+        contents.settle(0, 9);
+        contents.settle(1, 9);
+        contents.release(2);
+        assert_eq!(contents.claim(0, 4), Some(10));
+        assert_eq!((contents.held(2), contents.held(3)), (Held::known(0), Held::known(3)));
     }
 
     #[test]
     fn a_write_in_doubt_may_be_there_or_not_until_another_is_acknowledged() {
-        let mut ledger = Ledger::new(vec![0; 2], 0);
-        ledger.claim(0, 1);
-        ledger.settle(0, 1);
-        ledger.claim(0, 1);
-        ledger.doubt(0, 2);
+        let mut contents = Contents::new(vec![0; 2], 0);
+        contents.claim(0, 1);
+        contents.settle(0, 1);
+        contents.claim(0, 1);
+        contents.doubt(0, 2);
         // The next one is told apart from the one in doubt.
-        assert_eq!(ledger.claim(0, 1), Some(3));
-        let held = ledger.held(0);
+        assert_eq!(contents.claim(0, 1), Some(3));
+        let held = contents.held(0);
         assert_eq!(held, Held { acked: 1, upto: 2 });
         assert!(held.allows(1) && held.allows(2) && !held.allows(3) && !held.allows(0));
-        ledger.settle(0, 3);
-        assert_eq!((ledger.claim(0, 1), ledger.held(0)), (Some(4), Held::known(3)));
-        ledger.release(0);
-        assert_eq!((ledger.claim(0, 1), ledger.held(0)), (Some(4), Held::known(3)));
+        contents.settle(0, 3);
+        assert_eq!((contents.claim(0, 1), contents.held(0)), (Some(4), Held::known(3)));
+        contents.release(0);
+        assert_eq!((contents.claim(0, 1), contents.held(0)), (Some(4), Held::known(3)));
     }
 
     #[test]
     fn blocks_of_a_run_before_may_hold_what_it_did_not_see_acknowledged() {
-        let mut ledger = Ledger::new(vec![3, 0], 9);
-        assert_eq!((ledger.claim(0, 1), ledger.held(0)), (Some(10), Held { acked: 3, upto: 9 }));
-        ledger.settle(0, 10);
-        assert_eq!((ledger.claim(0, 1), ledger.held(0)), (Some(11), Held::known(10)));
+        let mut contents = Contents::new(vec![3, 0], 9);
+        assert_eq!(
+            (contents.claim(0, 1), contents.held(0)),
+            (Some(10), Held { acked: 3, upto: 9 })
+        );
+        contents.settle(0, 10);
+        assert_eq!((contents.claim(0, 1), contents.held(0)), (Some(11), Held::known(10)));
     }
 }

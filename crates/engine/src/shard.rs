@@ -9,7 +9,7 @@
 //! destage  log to stripes, trim sweep     finds shared blocks without references
 //! keeper   the map              count     what volumes use
 //! capacity who is let in        remake    makes a drive whole
-//! ledgers  who has a quota, or space kept
+//! bounded  who has a quota, or space kept
 //!                               rebuild   empties drives
 //!                               scrub     checks what lives
 //! checkpoint                    what recovery begins with
@@ -17,6 +17,7 @@
 //! ```
 
 pub mod base;
+mod bounded;
 pub mod candidates;
 mod capacity;
 mod carry;
@@ -27,7 +28,6 @@ mod discard;
 pub mod events;
 mod front;
 mod keeper;
-mod ledgers;
 mod pace;
 pub mod rebuild;
 pub mod reclaim;
@@ -49,6 +49,7 @@ use crate::pages::Pages;
 use crate::stripe_writer::Writer;
 use base::Base;
 pub use base::WritesRefused;
+use bounded::BoundedVolumes;
 use candidates::Sought;
 use capacity::Capacity;
 use carry::Carrying;
@@ -61,7 +62,6 @@ use events::Event;
 use front::Front;
 pub use front::{Change, Compared, CopyRange, Looked, Plan, Writing};
 use keeper::MapKeeper;
-use ledgers::Ledgers;
 use rebuild::Rebuild;
 use reclaim::Reclaim;
 use rejoin::Remake;
@@ -157,7 +157,7 @@ impl Shard {
         let (found, won) = (Rc::clone(&search), Rc::clone(&reclaim));
         let discard = Rc::new(Discard::new(of(), Rc::clone(&capacity), found, won));
         let carry = Rc::new(Carrying::new(of(), Rc::clone(&destage)));
-        let quotas = Rc::new(Ledgers::new(of()));
+        let quotas = Rc::new(BoundedVolumes::new(of()));
         let (held, charged) = (Rc::clone(&capacity), Rc::clone(&quotas));
         let counting = Rc::new(Counting::new(of(), held, Rc::clone(&carry), charged));
         let front = Front::new(

@@ -13,7 +13,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::base::Base;
-use super::ledgers::Charge;
+use super::bounded::Charge;
 pub use reserved::{Drawing, Lowering, Turn, Turns};
 
 /// Capacity of a shard, as far as writers are concerned. In blocks of data.

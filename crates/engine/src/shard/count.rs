@@ -15,10 +15,10 @@ use std::time::Duration;
 use reactor::now_exact;
 
 use super::base::Base;
+use super::bounded::BoundedVolumes;
 use super::capacity::Capacity;
 use super::carry::Carrying;
 use super::events::Event;
-use super::ledgers::Ledgers;
 use crate::address::{Key, View};
 use crate::canary::{self, Canary};
 use crate::error::{Kind, Result};
@@ -35,7 +35,7 @@ pub struct Counting {
     base: Rc<Base>,
     capacity: Rc<Capacity>,
     carry: Rc<Carrying>,
-    quotas: Rc<Ledgers>,
+    quotas: Rc<BoundedVolumes>,
     /// What the last count knew; nothing before the first one.
     as_of: Cell<AsOf>,
     /// Counts that did not come to their end.
@@ -75,7 +75,7 @@ impl Counting {
         base: Rc<Base>,
         capacity: Rc<Capacity>,
         carry: Rc<Carrying>,
-        quotas: Rc<Ledgers>,
+        quotas: Rc<BoundedVolumes>,
     ) -> Self {
         let (as_of, failed, idle) = (Cell::default(), Cell::new(0), Cell::new(false));
         Self { base, capacity, carry, quotas, as_of, failed, idle }
@@ -118,7 +118,7 @@ impl Counting {
                         self.capacity.note_freed(self.base.held().saturating_sub(counts.total()));
                     }
                     if is_whole && has_older {
-                        Ledgers::note_counts(&marks, &counts);
+                        BoundedVolumes::note_counts(&marks, &counts);
                     }
                     self.base.common.used.publish(self.base.writer.shard(), counts).await;
                     // What snapshots hold is not known: it is tried again, however little changes.
@@ -247,16 +247,16 @@ impl Counting {
     /// Counts one volume under a quota at once. Tells whether it could.
     async fn count_volume(&self, view: View) -> bool {
         for _ in 0..COUNTS_AT_ONCE {
-            let Some(ledger) = self.quotas.of(view) else { return false };
-            let _closed = ledger.close().await;
-            let mark = ledger.mark();
-            let mut views: Vec<View> = ledger.holding.state.lineage.former.clone();
+            let Some(bounded) = self.quotas.of(view) else { return false };
+            let _closed = bounded.close().await;
+            let mark = bounded.mark();
+            let mut views: Vec<View> = bounded.holding.state.lineage.former.clone();
             views.push(view);
             let whole = |view: View| Key::new(view, 0)..Key::new(View::new(view.get() + 1), 0);
             let ranges: Vec<_> = views.into_iter().map(whole).collect();
             match self.count(&ranges, false).await {
                 Ok(Some(Counted { counts, is_whole: true, has_older: true, .. })) => {
-                    ledger.note_counted(&counts, &mark);
+                    bounded.note_counted(&counts, &mark);
                     return true;
                 }
                 Ok(Some(Counted { is_whole: false, .. })) => {}

@@ -20,11 +20,11 @@ use std::rc::Rc;
 use reactor::GracePeriod;
 
 use super::base::Base;
+use super::bounded::BoundedVolumes;
 use super::capacity::{Capacity, Turns};
 use super::carry::Carrying;
 use super::count::Counting;
 use super::destage::Destage;
-use super::ledgers::Ledgers;
 use super::search::SpaceSearch;
 use crate::partial::Locks;
 pub use changes::{Change, Compared, Looked};
@@ -41,7 +41,7 @@ pub struct Front {
     search: Rc<SpaceSearch>,
     destage: Rc<Destage>,
     counting: Rc<Counting>,
-    quotas: Rc<Ledgers>,
+    quotas: Rc<BoundedVolumes>,
     /// Changes of volumes under way: whoever takes a volume, or a part of it, away waits for them.
     writing: GracePeriod,
     /// Reads of clones that may have to ask ancestors: whoever cuts a clone loose waits for them.
@@ -76,7 +76,7 @@ impl Front {
         search: Rc<SpaceSearch>,
         destage: Rc<Destage>,
         counting: Rc<Counting>,
-        quotas: Rc<Ledgers>,
+        quotas: Rc<BoundedVolumes>,
         carry: Rc<Carrying>,
     ) -> Self {
         Self {

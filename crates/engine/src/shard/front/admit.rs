@@ -12,8 +12,8 @@ use crate::limits::{LOOKED_AT_ONCE, LOOKS_AT_SNAPSHOTS};
 use crate::log::Found;
 use crate::map::{Contents, Extent, Extents};
 use crate::quotas::{Quota, Stamp};
+use crate::shard::bounded::Charge;
 use crate::shard::capacity::Promise;
-use crate::shard::ledgers::Charge;
 use crate::volume::state::State;
 use crate::volume::{CHUNK_BLOCKS, shard_of};
 
@@ -165,16 +165,16 @@ impl Front {
         let mut counts = Counts::default();
         // Each time somebody else was let in, or it was counted.
         for _ in 0..CHARGES_TRIED {
-            let Some(ledger) = self.quotas.of(key.view) else { break };
-            if ledger.is_closed() {
-                ledger.opened().await;
+            let Some(bounded) = self.quotas.of(key.view) else { break };
+            if bounded.is_closed() {
+                bounded.opened().await;
                 self.base.writer.check()?;
             }
             let new = blocks - self.replaced(key, blocks, None).await?.all;
-            let lacking = if new == 0 { None } else { ledger.lacks_room(new) };
+            let lacking = if new == 0 { None } else { bounded.lacks_room(new) };
             let Some(quota) = lacking else {
-                if new == 0 || !ledger.is_closed() {
-                    return Ok(ledger.charge(new));
+                if new == 0 || !bounded.is_closed() {
+                    return Ok(bounded.charge(new));
                 }
                 continue;
             };
@@ -185,13 +185,13 @@ impl Front {
             let stamp = quota.stamp(used.changes());
             // What cannot be counted is in need of more than a quota: its hosts go on.
             if !quotas.recount_members(&quota, used).await {
-                return Ok(ledger.charge(new));
+                return Ok(bounded.charge(new));
             }
             counts.note(quota, stamp);
         }
         match (counts.last(), self.quotas.of(key.view)) {
             (Some(quota), Some(_)) => Err(full(quota)),
-            (None, Some(ledger)) => Ok(ledger.charge(blocks)),
+            (None, Some(bounded)) => Ok(bounded.charge(blocks)),
             (_, None) => Ok(Charge::default()),
         }
     }

@@ -126,15 +126,15 @@ impl Front {
     /// # Errors
     /// Those of looking blocks up.
     pub(super) async fn begin_lowering(&self, key: Key, blocks: u64) -> Result<Option<GivenBack>> {
-        let Some(ledger) = self.quotas.of(key.view) else { return Ok(None) };
-        let Some(reserve) = ledger.reserve() else { return Ok(None) };
+        let Some(bounded) = self.quotas.of(key.view) else { return Ok(None) };
+        let Some(reserve) = bounded.reserve() else { return Ok(None) };
         if canary::has(Canary::TrimForgetsReserved) {
             return Ok(None);
         }
         let turn = self.reserved.hold(key.view, key.block..key.block + blocks).await;
         let (mut lowering, is_kept) = self.capacity.lowering(blocks, Arc::clone(&reserve));
         if !is_kept {
-            lowering.found(self.alone_of(key, blocks, &reserve, &ledger.holding.state).await?);
+            lowering.found(self.alone_of(key, blocks, &reserve, &bounded.holding.state).await?);
         }
         Ok(Some(GivenBack { lowering, _turn: turn }))
     }

@@ -1,4 +1,5 @@
-//! What a shard holds of the volumes that are under a quota, their own or their group's, and whom it lets in for more.
+//! What a shard holds of the volumes that are bounded by a quota, their own or their group's, or have space kept, and whom
+//! it lets in for more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,15 +17,15 @@ use crate::quotas::{Counted, Holding, Quota, Reserve, ReserveMark};
 use crate::used::Counts;
 
 /// What the shard holds of each volume under a quota.
-pub struct Ledgers {
+pub struct BoundedVolumes {
     base: Rc<Base>,
     /// The quotas that there were when it last looked.
     known: Cell<u64>,
-    all: RefCell<BTreeMap<View, Rc<Ledger>>>,
+    all: RefCell<BTreeMap<View, Rc<BoundedVolume>>>,
 }
 
 /// What the shard holds of a volume under a quota. In blocks.
-pub struct Ledger {
+pub struct BoundedVolume {
     pub holding: Arc<Holding>,
     under: RefCell<Under>,
     /// What is kept for the volume.
@@ -67,8 +68,8 @@ struct Sum {
     unknown: Cell<u64>,
 }
 
-/// A ledger that lets nobody in.
-pub struct Closed(Rc<Ledger>);
+/// A volume that lets nobody in.
+pub struct Closed(Rc<BoundedVolume>);
 
 impl Drop for Closed {
     fn drop(&mut self) {
@@ -80,7 +81,7 @@ impl Drop for Closed {
 /// So many blocks were let in. Dropped before they were [kept](Self::keep), they were not written.
 #[derive(Default)]
 pub struct Charge {
-    ledger: Option<Rc<Ledger>>,
+    bounded: Option<Rc<BoundedVolume>>,
     blocks: u32,
     is_kept: bool,
 }
@@ -101,8 +102,8 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some(ledger) = &self.ledger {
-            ledger.settle(self.blocks.into(), self.is_kept);
+        if let Some(bounded) = &self.bounded {
+            bounded.settle(self.blocks.into(), self.is_kept);
         }
     }
 }
@@ -141,7 +142,7 @@ impl Under {
     }
 }
 
-impl Ledger {
+impl BoundedVolume {
     fn new(holding: Arc<Holding>, base: Rc<Base>) -> Self {
         let zero = || Cell::new(0);
         Self {
@@ -194,7 +195,7 @@ impl Ledger {
             self.note_change();
         }
         let blocks = u32_of(usize64(blocks));
-        Charge { ledger: Some(Rc::clone(self)), blocks, is_kept: false }
+        Charge { bounded: Some(Rc::clone(self)), blocks, is_kept: false }
     }
 
     fn settle(&self, blocks: u64, is_kept: bool) {
@@ -287,7 +288,7 @@ impl Ledger {
     }
 }
 
-impl Ledgers {
+impl BoundedVolumes {
     #[must_use]
     pub fn new(base: Rc<Base>) -> Self {
         Self { base, known: Cell::new(0), all: RefCell::default() }
@@ -295,7 +296,7 @@ impl Ledgers {
 
     /// That of a volume, if it is under a quota.
     #[inline]
-    pub fn of(&self, view: View) -> Option<Rc<Ledger>> {
+    pub fn of(&self, view: View) -> Option<Rc<BoundedVolume>> {
         self.look();
         self.all.borrow().get(&view).cloned()
     }
@@ -320,19 +321,19 @@ impl Ledgers {
             let view = holding.state.view;
             let is_it = before.get(&view).is_some_and(|of| Arc::ptr_eq(&of.holding, &holding));
             let known = if is_it { before.remove(&view) } else { None };
-            let ledger =
-                known.unwrap_or_else(|| Rc::new(Ledger::new(holding, Rc::clone(&self.base))));
+            let bounded = known
+                .unwrap_or_else(|| Rc::new(BoundedVolume::new(holding, Rc::clone(&self.base))));
             let sum = |quota: Arc<Quota>| {
                 let new = || Rc::new(Sum::new(Arc::clone(&quota), shard));
                 Rc::clone(sums.entry(Arc::as_ptr(&quota)).or_insert_with(new))
             };
-            ledger.come_under(Under { own, group: group.map(sum) });
-            ledger.reserve.replace(reserve);
-            all.insert(view, ledger);
+            bounded.come_under(Under { own, group: group.map(sum) });
+            bounded.reserve.replace(reserve);
+            all.insert(view, bounded);
         }
         // Those that are under none any more may have writers yet.
-        before.values().for_each(|ledger| ledger.come_under(Under::default()));
-        before.values().for_each(|ledger| drop(ledger.reserve.take()));
+        before.values().for_each(|bounded| bounded.come_under(Under::default()));
+        before.values().for_each(|bounded| drop(bounded.reserve.take()));
         // All at once: until then what was known before holds.
         sums.values().for_each(|sum| sum.tell());
     }
@@ -343,9 +344,9 @@ impl Ledgers {
     pub fn try_charge(&self, view: View, blocks: u64) -> Option<Charge> {
         match self.of(view) {
             None => Some(Charge::default()),
-            Some(ledger) => {
-                let may = blocks == 0 || !ledger.is_closed() && ledger.has_ample_room(blocks);
-                may.then(|| ledger.charge(blocks))
+            Some(bounded) => {
+                let may = blocks == 0 || !bounded.is_closed() && bounded.has_ample_room(blocks);
+                may.then(|| bounded.charge(blocks))
             }
         }
     }
@@ -353,21 +354,21 @@ impl Ledgers {
     /// Something of a volume was given back.
     #[inline]
     pub fn note_change(&self, view: View) {
-        if let Some(ledger) = self.of(view) {
-            ledger.note_change();
+        if let Some(bounded) = self.of(view) {
+            bounded.note_change();
         }
     }
 
     /// What a count that begins now knows of.
     #[must_use]
-    pub fn marks(&self) -> Vec<(Rc<Ledger>, Mark)> {
+    pub fn marks(&self) -> Vec<(Rc<BoundedVolume>, Mark)> {
         self.look();
-        self.all.borrow().values().map(|ledger| (Rc::clone(ledger), ledger.mark())).collect()
+        self.all.borrow().values().map(|bounded| (Rc::clone(bounded), bounded.mark())).collect()
     }
 
     /// A count that began at these marks found this.
-    pub fn note_counts(marks: &[(Rc<Ledger>, Mark)], counts: &Counts) {
-        marks.iter().for_each(|(ledger, mark)| ledger.note_counted(counts, mark));
+    pub fn note_counts(marks: &[(Rc<BoundedVolume>, Mark)], counts: &Counts) {
+        marks.iter().for_each(|(bounded, mark)| bounded.note_counted(counts, mark));
     }
 
     /// What is kept for a volume.
@@ -381,7 +382,7 @@ impl Ledgers {
     pub fn reserved(&self) -> Vec<View> {
         self.look();
         let all = self.all.borrow();
-        let reserved = all.iter().filter(|(_, ledger)| ledger.reserve.borrow().is_some());
+        let reserved = all.iter().filter(|(_, bounded)| bounded.reserve.borrow().is_some());
         reserved.map(|(view, _)| *view).collect()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use media::Pmem;
-use reactor::join_all;
+use reactor::{join_all, now};
 use stdx::Prng;
 use stdx::num::{low8, u64_of, usize32};
 
@@ -291,10 +291,15 @@ async fn look_at_zones(label: &Label, drives: &DriveSet) -> Given {
 }
 
 /// What the log of a pool is known by that gets a new one: another number than before, so that the records the
-/// old one left are not taken for the new one's.
+/// old one left are not taken for the new one's; nor those of whoever goes on from the same labels with other drives, or
+/// on another machine.
 fn next_log(label: &Label) -> Prng {
     let (half, _) = label.log_id.split_first_chunk().expect("an id has 16 bytes");
-    Prng::new(u64::from_le_bytes(*half) ^ label.epoch)
+    let seed = u64::from_le_bytes(*half) ^ label.epoch;
+    let out = (1..).zip(&label.drives).filter(|(_, record)| record.is_out());
+    let mixed =
+        out.fold(seed, |seed, (nth, record)| Prng::new(seed ^ record.since << 16 ^ nth).next_u64());
+    Prng::new(mixed ^ now())
 }
 
 impl Plan {

@@ -21,6 +21,7 @@ mod crossing;
 mod delete_snapshots;
 mod detach;
 mod discards;
+mod forks;
 mod graces;
 mod group_clones;
 mod group_lives;

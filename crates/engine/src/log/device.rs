@@ -69,6 +69,8 @@ pub(super) struct Store {
     pub(super) changes: Cell<u64>,
     /// Members that did not answer when they were read for recovery, a bit each: what they have is not known.
     silent: Cell<u32>,
+    /// Of the control block that was written last; 0 when none was.
+    generation: Cell<u64>,
 }
 
 fn invalid<T>(what: &str) -> Result<T> {
@@ -116,8 +118,8 @@ impl Store {
         let (amended, troubled) = (RefCell::default(), Cell::new(false));
         let direct = Cell::new(image.is_none());
         let (image, changes) = (RefCell::new(image), Cell::new(0));
-        let silent = Cell::new(0);
-        Ok(Self { owner, members, image, direct, amended, troubled, changes, silent })
+        let (silent, generation) = (Cell::new(0), Cell::new(0));
+        Ok(Self { owner, members, image, direct, amended, troubled, changes, silent, generation })
     }
 
     /// Whether an append is durable as soon as it is stored and fenced.
@@ -469,6 +471,12 @@ impl Store {
     /// # Errors
     /// `Failed` when no device took it.
     pub async fn write_control(&self, control: &Control) -> Result<()> {
+        self.write_controls(control).await?;
+        self.generation.set(control.generation);
+        Ok(())
+    }
+
+    async fn write_controls(&self, control: &Control) -> Result<()> {
         let offset = control.offset();
         let Some(image) = self.image().filter(|_| !self.is_memory()) else {
             for (member, area) in self.areas(&*self.members()) {
@@ -585,12 +593,71 @@ impl Store {
             let write = self.owner.in_company((member.tenant, member.drive), company, write);
             match reactor::timeout(patience_with(member.drive), write).await.unwrap_or(None) {
                 Some(Ok(())) => return Written::Done,
+                // Another copy is there, or it is looked at again.
+                Some(Err(error)) if zone.is_another() => {
+                    last = Some(error);
+                    if !self.is_the_last(member) || !self.has_what_it_had(member, zone).await {
+                        return Written::Failed(last);
+                    }
+                }
                 Some(Err(error)) if is_passing(&error) => last = Some(error),
                 Some(Err(error)) => return Written::Failed(Some(error)),
                 None => return Written::Failed(last),
             }
         }
         Written::Failed(last)
+    }
+}
+
+impl Store {
+    /// Whether no other device has the log.
+    fn is_the_last(&self, member: &Member) -> bool {
+        let members = self.owner.members();
+        members.current() == 1 && members.is_current(member.tenant)
+    }
+
+    /// Looks whether a namespace that was reached anew has the control block that was written there last. Who lost that
+    /// has lost the records, too; nothing else has them.
+    async fn has_what_it_had(&self, member: &Member, zone: &Zone) -> bool {
+        let look = reactor::timeout(FAR_PATIENCE, zone.look()).await;
+        let Ok(Ok((slots, connection))) = look else { return false };
+        let is_it = |page: &Buffer| {
+            let slot: [u8; SLOT] = std::array::from_fn(|n| page[n]);
+            Control::decode(&slot).is_ok_and(|(control, holder)| {
+                let names = (holder.pool, holder.member);
+                names == (self.owner.pool(), member.id)
+                    && control.generation >= self.generation.get()
+            })
+        };
+        let has_it = slots.iter().any(is_it);
+        if has_it {
+            zone.adopt(connection);
+        }
+        has_it
+    }
+
+    /// Says on a device that is to be made whole whose it is: what it has then, should that be cut short, is known as what
+    /// was left of this.
+    pub async fn mark(&self, joining: &Joining, control: &Control) -> Result<()> {
+        let members = self.owner.members();
+        let (member, term) = (members.id(joining.tenant.slot), members.term());
+        let slot = control.encode(&Holder { pool: self.owner.pool(), member, term });
+        match &joining.place {
+            Place::Memory(area) => {
+                area.pmem.write(area.offset + control.offset(), &slot)?;
+                area.pmem.fence();
+            }
+            Place::Zone(zone) => {
+                let mut page = reactor::buffer::pool().alloc(usize64(PAGE)).await;
+                page.fill(0);
+                page[..SLOT].copy_from_slice(&slot);
+                let write = zone.write(control.offset(), page);
+                let hangs =
+                    |_| Error::new(Kind::Failed, "a device does not take a copy of the log");
+                reactor::timeout(FAR_PATIENCE, write).await.map_err(hangs)??;
+            }
+        }
+        Ok(())
     }
 }
 

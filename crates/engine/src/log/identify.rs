@@ -15,7 +15,8 @@ pub enum Identity {
     /// Records of the log, without a control block.
     Records,
     /// A device of this pool's log, in that term at least.
-    Member { id: MemberId, term: u64 },
+    /// With `beside`, something else is where other control blocks should be.
+    Member { id: MemberId, term: u64, beside: bool },
     /// Another pool's log, or somebody's bytes.
     Foreign,
 }
@@ -48,7 +49,7 @@ pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], ring: u64) ->
         }
     }
     if let Some((term, holder)) = newest {
-        return Ok(Identity::Member { id: holder.member, term });
+        return Ok(Identity::Member { id: holder.member, term, beside: foreign });
     }
     for (part, ring) in parts.iter().zip((0..).map(|n| ring.wrapping_add(n))) {
         let device = match part {

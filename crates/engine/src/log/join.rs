@@ -18,23 +18,19 @@ impl Log {
     pub async fn join(&self, joining: Joining) -> Result<()> {
         let slot = joining.tenant.slot;
         let bytes = self.shared.ring.borrow().control.ring_bytes + CONTROL_BYTES;
+        let control = self.shared.ring.borrow().control;
+        self.shared.store.mark(&joining, &control).await?;
         self.shared.store.attach(joining, bytes)?;
         // What was being written when it came is not written to it.
         self.settle().await?;
-        // First it says whose it is: what it has, should this be cut short, is known as what was left of this.
-        self.write_controls(1).await?;
         self.shared.mend_ring().await?;
         if !canary::has(Canary::JoinsWithoutRing) {
             self.shared.copy_ring(slot).await?;
         }
-        // Both slots: what another attempt left in one is a name that no label has.
-        self.write_controls(2).await
-    }
-
-    async fn write_controls(&self, slots: usize) -> Result<()> {
         self.shared.trimming.acquire(1).await;
         let _turn = Turn(&self.shared.trimming);
-        for _ in 0..slots {
+        // Both slots: what another attempt left in one is a name that no label has.
+        for _ in 0..2 {
             let control = self.shared.ring.borrow().control.again();
             // On memory, the fence behind this makes what was copied durable, too: it was stored before, by the same core.
             // A control block that is there without all of that means nothing, as long as no label names the device.

@@ -9,6 +9,7 @@ use crate::error::{Error, Kind, Result};
 use media::drive::TRANSFER_MAX;
 use media::{Drive, Operation, Pmem};
 use reactor::buffer::Buffer;
+use std::cell::Cell;
 use std::sync::Arc;
 use stdx::num::usize64;
 
@@ -25,21 +26,44 @@ pub struct Zone {
     pub drive: Arc<Drive>,
     pub offset: u64,
     /// Of another target's namespace: the connection by which it was looked at.
-    connection: Option<u64>,
+    connection: Cell<Option<u64>>,
 }
 
 impl Zone {
     #[must_use]
     pub const fn new(drive: Arc<Drive>, offset: u64) -> Self {
-        Self { drive, offset, connection: None }
+        Self { drive, offset, connection: Cell::new(None) }
     }
 
-    fn checked<T>(&self, done: T, operation: Operation) -> std::result::Result<T, media::Error> {
-        if self.connection.is_none() || is_the_same(&self.drive, self.connection) {
-            return Ok(done);
+    /// Whether nobody knows any more what is there.
+    pub(super) fn is_another(&self) -> bool {
+        self.connection.get().is_some() && !is_the_same(&self.drive, self.connection.get())
+    }
+
+    fn check(&self, operation: Operation) -> std::result::Result<(), media::Error> {
+        if !self.is_another() {
+            return Ok(());
         }
         let (offset, kind) = (self.offset, media::Kind::Gone);
         Err(media::Error { kind, operation, offset, len: 0, source: None })
+    }
+
+    /// What is in both control slots, whatever the connection, and that.
+    pub(super) async fn look(&self) -> std::result::Result<([Buffer; 2], u64), media::Error> {
+        let slot = |n| self.drive.read(self.offset + n * PAGE, usize64(PAGE));
+        // It connects where it has to.
+        drop(slot(0).await?);
+        let connection = self.drive.connection();
+        let slots = [slot(0).await?, slot(1).await?];
+        let same = connection.filter(|_| self.drive.connection() == connection);
+        let (operation, kind) = (Operation::Read, media::Kind::Gone);
+        let gone = media::Error { kind, operation, offset: self.offset, len: PAGE, source: None };
+        same.map(|connection| (slots, connection)).ok_or(gone)
+    }
+
+    /// It was looked at by this connection, and has what it is to have.
+    pub(super) fn adopt(&self, connection: u64) {
+        self.connection.set(Some(connection));
     }
 
     pub(super) async fn read(
@@ -47,8 +71,9 @@ impl Zone {
         at: u64,
         len: usize,
     ) -> std::result::Result<Buffer, media::Error> {
+        self.check(Operation::Read)?;
         let read = self.drive.read(self.offset + at, len).await?;
-        self.checked(read, Operation::Read)
+        self.check(Operation::Read).map(|()| read)
     }
 
     /// Durable when this returns.
@@ -57,8 +82,10 @@ impl Zone {
         at: u64,
         data: Buffer,
     ) -> std::result::Result<(), media::Error> {
+        // What may be another's by now is not written to.
+        self.check(Operation::Write)?;
         self.drive.write(self.offset + at, data, true).await?;
-        self.checked((), Operation::Write)
+        self.check(Operation::Write)
     }
 }
 
@@ -148,7 +175,7 @@ impl LogDevice {
         match self {
             Self::Memory(pmem) => Place::Memory(Area { pmem: Arc::clone(pmem), offset }),
             Self::Remote(RemoteLog { drive, connection }) => {
-                let (drive, connection) = (Arc::clone(drive), *connection);
+                let (drive, connection) = (Arc::clone(drive), Cell::new(*connection));
                 Place::Zone(Zone { drive, offset, connection })
             }
         }

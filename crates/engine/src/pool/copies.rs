@@ -9,12 +9,11 @@ use std::time::Duration;
 use reactor::{Nanos, now};
 
 use super::Pool;
-use super::identity::ring;
-use super::members::{next_member, part_of, zone_of};
+use super::members::{identify_device, next_member, part_of, zone_of};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogKind;
 use crate::limits::{COPY_PAUSES, REMOTE_PAUSES};
-use crate::log::{Identity, Joining, LogDevice, Place, RemoteLog, Tenant, identify};
+use crate::log::{Identity, Joining, LogDevice, Place, RemoteLog, Tenant};
 use crate::shard::Shard;
 use stdx::num::u64_of;
 
@@ -272,14 +271,11 @@ impl Pool {
     async fn check_returned(&self, was: RemoteLog) -> Result<RemoteLog> {
         let device = &LogDevice::Remote(was).answers().await?;
         let label = self.0.common.superblock.label();
-        let parts: Vec<_> = (0..label.shards).map(|n| part_of(&label, device, n)).collect();
-        let may_be_taken =
-            match identify(&parts, label.log_bytes, label.pool, ring(&label, 0)).await? {
-                Identity::Member { term, .. } => term <= label.term,
-                Identity::Blank => device.begins_blank().await?,
-                Identity::Records => true,
-                Identity::Foreign => false,
-            };
+        let may_be_taken = match identify_device(&label, device).await? {
+            Identity::Member { term, .. } => term <= label.term,
+            Identity::Blank | Identity::Records => true,
+            Identity::Foreign => false,
+        };
         match device {
             LogDevice::Remote(device) if may_be_taken => Ok(device.clone()),
             _ => {

@@ -135,8 +135,17 @@ pub(super) struct Plan {
     pub spare: Vec<LogDevice>,
     /// Devices that had the log are not among those given; it was not needed.
     pub without: bool,
-    /// The log on what is given and has nothing of anybody else.
-    pub given: LogSpec,
+    pub given: Usable,
+}
+
+/// What is given for a log.
+#[derive(Clone)]
+pub(super) struct Usable {
+    /// On what may be written to.
+    log: LogSpec,
+    /// Places that are left as they are, as they have something else by now, or cannot be read: the log lacks so many
+    /// copies.
+    left_out: usize,
 }
 
 const OF_OTHERS: &str = "the log's device has another pool's commit log, or other data";
@@ -151,8 +160,9 @@ struct Given {
     apart: Vec<(usize, LogDevice)>,
     drives: Vec<(usize, u16)>,
     spare: Vec<LogDevice>,
-    /// Those that have something else by now: as little of this log as those that are away, and nothing is written there.
-    foreign: Vec<LogDevice>,
+    /// Those that have something else by now, or do not say: as little of this log as those that are away, and nothing is
+    /// written there.
+    left_out: Vec<LogDevice>,
     /// The highest term that any device knows of.
     term: u64,
     /// Why one cannot be read that may have been current.
@@ -161,8 +171,8 @@ struct Given {
 
 impl Given {
     fn nothing() -> Self {
-        let (apart, drives, spare, foreign) = Default::default();
-        Self { apart, drives, spare, foreign, term: 0, failure: None }
+        let (apart, drives, spare, left_out) = Default::default();
+        Self { apart, drives, spare, left_out, term: 0, failure: None }
     }
 
     fn has(&self, slot: usize) -> bool {
@@ -214,41 +224,42 @@ pub(super) async fn answering(log: &LogSpec) -> (LogSpec, Option<Error>) {
     (LogSpec::Remote(there), silent)
 }
 
-/// Whether a namespace that a log of this kind was on has somebody else's data by now. (Memory without a battery has
-/// anything at all.)
-async fn is_taken(label: &Label, device: &LogDevice) -> bool {
-    matches!(device, LogDevice::Remote(_))
-        && label.log == LogKind::Remote
-        && !device.begins_blank().await.unwrap_or(false)
+/// What lies on a device that is no drive of the pool. A namespace of another target may have been given to somebody
+/// else, of whom little is to be seen, and what was there before beside it. (Memory without a battery has anything at all.)
+pub(super) async fn identify_device(label: &Label, device: &LogDevice) -> Result<Identity> {
+    let parts: Vec<Place> = (0..label.shards).map(|shard| part_of(label, device, shard)).collect();
+    let identity = identify(&parts, label.log_bytes, label.pool, ring(label, 0)).await?;
+    let is_remote = matches!(device, LogDevice::Remote(_));
+    match identity {
+        Identity::Member { beside: true, .. } if is_remote => Ok(Identity::Foreign),
+        Identity::Blank if is_remote && !device.begins_blank().await? => Ok(Identity::Foreign),
+        identity => Ok(identity),
+    }
 }
 
 async fn look_at_devices(label: &Label, devices: &[LogDevice]) -> Given {
     let mut given = Given::nothing();
-    let (ring, pool) = (ring(label, 0), label.pool);
     let all_current = label.log_members.iter().all(|member| member.current);
     let mut nameless = Vec::new();
     for device in devices {
-        let parts: Vec<Place> =
-            (0..label.shards).map(|shard| part_of(label, device, shard)).collect();
-        let identity = match identify(&parts, label.log_bytes, pool, ring).await {
+        let identity = match identify_device(label, device).await {
             Ok(identity) => identity,
             Err(error) => {
                 given.failure = Some(error);
+                if matches!(device, LogDevice::Remote(_)) {
+                    given.left_out.push(device.clone());
+                }
                 continue;
             }
         };
         match identity {
             Identity::Foreign => {
                 given.failure = Some(missing(OF_OTHERS));
-                given.foreign.push(device.clone());
-            }
-            Identity::Blank if is_taken(label, device).await => {
-                given.failure = Some(missing(OF_OTHERS));
-                given.foreign.push(device.clone());
+                given.left_out.push(device.clone());
             }
             Identity::Blank => given.spare.push(device.clone()),
             Identity::Records => nameless.push(device.clone()),
-            Identity::Member { id, term } => {
+            Identity::Member { id, term, .. } => {
                 given.term = given.term.max(term);
                 match slot_of(label, id).filter(|slot| !given.has(*slot)) {
                     Some(slot) => given.apart.push((slot, device.clone())),
@@ -275,7 +286,7 @@ async fn look_at_zones(label: &Label, drives: &DriveSet) -> Given {
         let part = |shard| zone_of(label, drives, index, shard).map(Place::Zone);
         let Some(parts) = (0..label.shards).map(part).collect::<Option<Vec<_>>>() else { continue };
         match identify(&parts, label.log_bytes, label.pool, ring(label, 0)).await {
-            Ok(Identity::Member { id, term }) => {
+            Ok(Identity::Member { id, term, .. }) => {
                 given.term = given.term.max(term);
                 if id == member.id {
                     given.drives.push((slot, index));
@@ -341,10 +352,17 @@ impl Plan {
             LogSpec::Drives => look_at_zones(&label, drives).await,
             apart => look_at_devices(&label, &apart.devices()).await,
         };
-        let is_foreign = |device: &LogDevice| given.foreign.iter().any(|other| other.is(device));
-        let log = &log.with_devices(|device| !is_foreign(device));
-        if log.devices().is_empty() && !given.foreign.is_empty() {
-            return Err(missing(OF_OTHERS));
+        let is_out = |device: &LogDevice| given.left_out.iter().any(|other| other.is(device));
+        let usable = Usable {
+            log: log.with_devices(|device| !is_out(device)),
+            left_out: given.left_out.len(),
+        };
+        let log = &usable.log;
+        if log.devices().is_empty()
+            && !given.left_out.is_empty()
+            && let Some(error) = given.failure
+        {
+            return Err(error);
         }
         given.failure = given.failure.or(silent);
         if label.closed {
@@ -353,7 +371,7 @@ impl Plan {
                 .iter()
                 .enumerate()
                 .any(|(slot, member)| member.current && !given.has(slot));
-            return Self::rebuilt(label, log, drives, Begin::Clean, without);
+            return Self::rebuilt(label, usable, drives, Begin::Clean, without);
         }
         if given.is_nothing()
             && let Some(error) = given.failure
@@ -373,7 +391,7 @@ impl Plan {
             (0..label.log_members.len()).filter(current).filter(|slot| !given.has(*slot)).collect();
         if given.is_nothing() || given.term > term {
             if accept_loss {
-                return Self::rebuilt(label, log, drives, Begin::LogLost, true);
+                return Self::rebuilt(label, usable, drives, Begin::LogLost, true);
             }
             return Err(log_lost(&label));
         }
@@ -387,24 +405,25 @@ impl Plan {
             _ => LogMedia::Apart(given.apart),
         };
         let (begin, spare) = (Begin::Found { accept_loss }, given.spare);
-        let (before, given) = (after.clone(), log.clone());
+        let (before, given) = (after.clone(), usable);
         Ok(Self { before, after, begin, media, spare, without: false, given })
     }
 
     /// Without what the devices have: for whoever accepts that loss.
-    pub fn without_log(label: Label, log: &LogSpec, drives: &DriveSet) -> Result<Self> {
-        let log = &fitting(&label, log)?;
-        Self::rebuilt(label, log, drives, Begin::LogLost, true)
+    pub fn without_log(label: Label, given: Usable, drives: &DriveSet) -> Result<Self> {
+        let given = Usable { log: fitting(&label, &given.log)?, ..given };
+        Self::rebuilt(label, given, drives, Begin::LogLost, true)
     }
 
     /// With a new log on the devices given.
     fn rebuilt(
         before: Label,
-        log: &LogSpec,
+        given: Usable,
         drives: &DriveSet,
         begin: Begin,
         without: bool,
     ) -> Result<Self> {
+        let log = &given.log;
         let mut after = before.clone();
         let mut prng = next_log(&before);
         after.log_id = random_id(&mut prng);
@@ -421,17 +440,16 @@ impl Plan {
             );
             return Err(Error::new(Kind::Invalid, context));
         }
-        let given = low8(u64_of(after.log_members.len()));
+        let named = low8(u64_of(after.log_members.len() + given.left_out));
         after.log_copies = match log {
             LogSpec::Drives => low8(u64_of(copies)),
-            _ if before.log == log.kind() => before.log_copies.max(given),
-            _ => given,
+            _ if before.log == log.kind() => before.log_copies.max(named),
+            _ => named,
         };
         after.log = log.kind();
         after.log_waits &= after.log.is_gathered();
         (after.closed, after.term) = (false, before.term + 1);
         let media = LogMedia::of(&after, log);
-        let given = log.clone();
         Ok(Self { before, after, begin, media, spare: Vec::new(), without, given })
     }
 }

@@ -4,11 +4,11 @@
 //! not. Whoever opens the pool finds the ones or the others, as that label is there or not, and they have everything.
 
 use super::copies::{Candidate, RemoteCopy};
-use super::members::{copies_on_drives, part_of};
+use super::members::{copies_on_drives, identify_device};
 use super::{LogSpec, Pool};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{Label, LogKind};
-use crate::log::{Identity, Tenant, identify};
+use crate::log::{Identity, Tenant};
 use stdx::num::{low8, u64_of};
 
 fn invalid<T>(what: impl Into<String>) -> Result<T> {
@@ -131,9 +131,7 @@ async fn blank_devices(label: &Label, to: &LogSpec) -> Result<Vec<Candidate>> {
         if let Some(has) = device.capacity().filter(|&has| has < needs) {
             return invalid(format!("a device of {has} bytes is too short: the log has {needs}"));
         }
-        let parts: Vec<_> = (0..label.shards).map(|shard| part_of(label, &device, shard)).collect();
-        let ring = super::ring(label, 0);
-        match identify(&parts, label.log_bytes, label.pool, ring).await? {
+        match identify_device(label, &device).await? {
             Identity::Blank => places.push(Candidate::Device(device)),
             // A copy that it had before is written over from end to end.
             Identity::Member { id, .. } if !label.current_members().any(|m| m.id == id) => {

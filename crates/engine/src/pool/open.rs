@@ -295,7 +295,7 @@ impl Pool {
                 plan.before.name
             )));
         }
-        let without_log = Plan::without_log(label, &plan.given, &set);
+        let without_log = Plan::without_log(label, plan.given.clone(), &set);
         let has_log = matches!(plan.begin, Begin::Found { .. });
         let found = |drives| Found { newest: newest_label.clone(), behind: behind.clone(), drives };
         let opened = Self::open_as(plan, newest, found(set), (options, &named), on).await;

@@ -361,7 +361,12 @@ impl Far {
 
     /// What the only copy may do.
     async fn ail_little(&self, prng: &mut Prng) {
-        match prng.below(2) {
+        match prng.below(3) {
+            // It is connected anew, and what it has is there.
+            2 => {
+                self.drive.fail();
+                self.drive.revive();
+            }
             0 => {
                 self.refuses.set(true);
                 self.drive.refuse(Refusal::all(Kind::Passing, 1 + prng.below(FEW)));

@@ -535,3 +535,47 @@ fn a_device_that_has_something_else_by_now_is_left_alone_and_the_pool_opens_with
         });
     }
 }
+
+/// The only place that the log has is reached by another connection: it has what it had, and hosts notice nothing; or it
+/// has not, and nothing more is acknowledged.
+#[test]
+fn a_log_on_a_namespace_alone_goes_on_over_a_new_connection_with_what_it_had() {
+    for is_blank in [false, true] {
+        let rig = Rc::new(Rig::new(9));
+        let nothing = rig.far.contents();
+        let here = Rc::clone(&rig);
+        let model = reactor::simulate(9, async move {
+            let alone = LogSpec::Remote(vec![here.there()]);
+            let spec = PoolSpec { log_bytes: Some(LOG), ..spec(&here.drives, alone) };
+            let pool = Pool::create(spec, &[]).await.unwrap();
+            let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+            let mut model = Model::new();
+            scribble(&v, &mut model, 100, 1).await;
+            here.far.fail();
+            if is_blank {
+                here.far.restore(&nothing);
+            }
+            here.far.revive();
+            pool.look_at_drives().await.unwrap();
+            if is_blank {
+                v.write(0, &block(0, 5)).await.unwrap_err();
+                assert_eq!(
+                    here.far.difference(&nothing),
+                    None,
+                    "what is not known is not written to"
+                );
+            } else {
+                scribble(&v, &mut model, 100, 2).await;
+                assert_eq!(pool.log_copies(), (1, 1));
+            }
+            model
+        });
+        if !is_blank {
+            rig.restart();
+            reactor::simulate(10, async move {
+                let alone = LogSpec::Remote(vec![rig.there()]);
+                rig.has(alone, &model).await.close().await.unwrap();
+            });
+        }
+    }
+}

@@ -11,6 +11,8 @@ const CHANGES: u64 = 60;
 const CHANGE_MAX: u64 = 48;
 /// Writes by a direct write window before its host and its daemon end.
 const DIRECT: u64 = 40;
+/// Writes until it has taken so many, at most: it is granted behind the first ones.
+const TRIED_MAX: u64 = 100_000;
 
 /// A volume as it should be: what each block is full of.
 struct Model {
@@ -155,11 +157,14 @@ impl Life<'_> {
     fn write_directly(&mut self, served: &Served, pool: &str) -> client::Namespace {
         let (nsid, model) = self.volumes.get_mut(&format!("{pool}/direct")).unwrap();
         let volume = served.open(*nsid, &[("window", "require")]);
-        while volume.direct_writes() < DIRECT {
+        for _ in 0..TRIED_MAX {
+            if volume.direct_writes() >= DIRECT {
+                return volume;
+            }
             let (first, blocks) = model.draw();
             model.write(&volume, first, blocks);
         }
-        volume
+        panic!("{} of {TRIED_MAX} writes went by the window", volume.direct_writes());
     }
 
     fn contents(self) -> BTreeMap<String, Vec<u8>> {

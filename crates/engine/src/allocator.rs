@@ -18,6 +18,8 @@ struct Units {
     hint: usize,
     /// Free ones whose contents the drive still keeps.
     dirty: BTreeSet<u32>,
+    /// Units that are held while the drive is told of them: nobody's, and soon free.
+    held: u32,
 }
 
 impl Units {
@@ -27,7 +29,7 @@ impl Units {
         if let (Some(last), rest @ 1..) = (taken.last_mut(), count % 64) {
             *last = u64::MAX << rest;
         }
-        Self { taken, count, free: count, hint: 0, dirty: BTreeSet::new() }
+        Self { taken, count, free: count, hint: 0, dirty: BTreeSet::new(), held: 0 }
     }
 
     fn take_any(&mut self) -> Option<u32> {
@@ -79,8 +81,6 @@ pub struct Allocator {
     leaving: Vec<bool>,
     /// Drives that are told of the units that become free.
     told: Vec<bool>,
-    /// Units that are held while their drive is told.
-    discarding: u64,
     /// Numbers of the segments there are.
     numbers: BTreeSet<u32>,
     /// The number of the next one. None is used twice: the map may speak late of what lay in a
@@ -106,7 +106,6 @@ impl Allocator {
             closed: vec![false; units.len()],
             leaving: vec![false; units.len()],
             told: vec![false; units.len()],
-            discarding: 0,
             numbers: BTreeSet::new(),
             next: 0,
             width,
@@ -208,10 +207,14 @@ impl Allocator {
 
     /// Free units of all drives, those that are not online included.
     fn all_units(&self) -> Vec<u32> {
-        let is_over = |drive: usize| self.leaving[drive] && self.is_empty(drive);
-        let takes = |drive: usize| !self.closed[drive] && !is_over(drive);
         let drives = self.drives.iter().enumerate();
-        drives.map(|(drive, units)| if takes(drive) { units.free } else { 0 }).collect()
+        drives.map(|(drive, units)| if self.may_take(drive) { units.free } else { 0 }).collect()
+    }
+
+    /// Whether something may come to a drive, however scarce space is.
+    fn may_take(&self, drive: usize) -> bool {
+        let is_over = self.leaving[drive] && self.is_empty(drive);
+        !self.closed[drive] && !is_over
     }
 
     /// Whether what is on drives that are being emptied has room on the others.
@@ -307,15 +310,48 @@ impl Allocator {
         let units = &mut self.drives[drive];
         let au = units.dirty.pop_first()?;
         units.take(au);
-        self.discarding += 1;
+        units.held += 1;
         Some(Member { drive: stdx::num::u16_of(drive), au })
     }
 
     /// A drive was told of a unit.
     pub fn discarded(&mut self, member: Member) {
-        assert!(self.discarding > 0, "a unit that its drive was told of was held");
-        self.drives[usize::from(member.drive)].give_back(member.au);
-        self.discarding -= 1;
+        let units = &mut self.drives[usize::from(member.drive)];
+        assert!(units.held > 0, "a unit that its drive was told of was held");
+        units.give_back(member.au);
+        units.held -= 1;
+    }
+
+    /// Segments there are.
+    fn placed(&self) -> u64 {
+        stdx::num::u64_of(self.numbers.len())
+    }
+
+    /// How many segments can be placed in all, those there are included: what is free on one drive is of no use where
+    /// the others have nothing. Neither less than before when one comes, nor when one goes; more once segments were
+    /// [spread](Self::uneven) over drives that came.
+    #[must_use]
+    pub fn placeable(&self) -> u64 {
+        self.placed()
+            + raid::placement::segments(&self.soon_free(|drive| self.may_take(drive)), self.width)
+    }
+
+    /// Where there is space that nobody can have before segments were moved there. Nowhere while drives are lost, or
+    /// are being emptied: what is moved for that comes first, and goes there by itself.
+    #[must_use]
+    pub fn uneven(&self) -> Option<raid::placement::Uneven> {
+        let is_whole = (0..self.drives.len()).all(|drive| self.closed[drive] || self.stays(drive));
+        let left = self.capacity_online().saturating_sub(self.placed());
+        let free = self.soon_free(|drive| self.stays(drive));
+        is_whole.then(|| raid::placement::uneven(&free, self.width, left)).flatten()
+    }
+
+    /// Units of these drives that are free, or soon.
+    fn soon_free(&self, is_meant: impl Fn(usize) -> bool) -> Vec<u32> {
+        let drives = self.drives.iter().enumerate();
+        let free =
+            |(n, units): (usize, &Units)| if is_meant(n) { units.free + units.held } else { 0 };
+        drives.map(free).collect()
     }
 
     /// How many more segments there is space for.
@@ -329,8 +365,8 @@ impl Allocator {
     /// Units that belong to a segment, over all drives.
     #[must_use]
     pub fn taken(&self) -> u64 {
-        let taken: u64 = self.drives.iter().map(|units| u64::from(units.count - units.free)).sum();
-        taken - self.discarding
+        let taken = |units: &Units| u64::from(units.count - units.free - units.held);
+        self.drives.iter().map(taken).sum()
     }
 
     /// How many segments the pool has space for in all.

@@ -54,6 +54,10 @@ pub enum Canary {
     CountsMovedEarly,
     /// A place that a drive has come to, and segments with it, is still called vacant.
     BelievesVacated,
+    /// A drive that is added counts before the labels tell of it.
+    WidensEarly,
+    /// The space of a segment that was emptied is given back before the map knows for good where its blocks are.
+    FreesEarly,
     /// A scrub leaves stripes out, and says that it checked them.
     ScrubSkips,
     /// Units of a drive that another one replaces are given to new segments beside those they belong to.
@@ -272,7 +276,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 42] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -296,6 +300,8 @@ impl Canary {
         Self::KeepsUnreachable,
         Self::CountsMovedEarly,
         Self::BelievesVacated,
+        Self::WidensEarly,
+        Self::FreesEarly,
         Self::ScrubSkips,
         Self::UsesTwice,
         Self::ReadsPastWindow,

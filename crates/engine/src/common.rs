@@ -8,7 +8,7 @@ use crate::space::Space;
 use crate::superblock::Superblock;
 use crate::used::Used;
 use reactor::cross_core::{Lock, Watch};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub struct Common {
     pub superblock: Superblock,
@@ -30,6 +30,10 @@ pub struct Common {
     followed: AtomicU64,
     /// Drives that are being emptied, by their bits.
     leaving: AtomicU64,
+    /// Drives with space that nobody can have before segments were moved there, by their bits.
+    uneven: AtomicU64,
+    /// Less can be placed than the drives have room for.
+    is_capped: AtomicBool,
     low_space: Watch<LowSpace>,
 }
 
@@ -95,6 +99,8 @@ impl Common {
             shards,
             followed,
             leaving: AtomicU64::new(0),
+            uneven: AtomicU64::new(0),
+            is_capped: AtomicBool::new(false),
             low_space,
         }
     }
@@ -138,14 +144,54 @@ impl Common {
         self.segments.store(allocator.capacity(), Ordering::Release);
         let kept = self.keep_for_metadata();
         allocator.keep_while_emptying(kept, kept + DEGRADE_BELOW);
-        let segments = allocator.capacity_online();
-        self.space.set_capacity(match leaving {
-            0 => Space::capacity_of(segments, self.segment_blocks, self.shards),
-            _ => self.capacity_while_emptying(segments),
-        });
+        self.promise_what_can_be_placed(&allocator);
         drop(allocator);
         // Who waits for space may have it now, with no host's write to show that.
         self.notify_all();
+    }
+
+    /// The pool may hold what can be placed by now, whatever its drives had room for were they used evenly.
+    fn promise_what_can_be_placed(&self, allocator: &Allocator) {
+        let (all, placeable) = (allocator.capacity_online(), allocator.placeable());
+        let segments = all.min(placeable);
+        self.is_capped.store(placeable < all, Ordering::Release);
+        self.space.set_capacity(match self.leaving() {
+            0 => Space::capacity_of(segments, self.segment_blocks, self.shards),
+            _ => self.capacity_while_emptying(segments),
+        });
+        let uneven = allocator.uneven().map_or(0, |uneven| uneven.drives);
+        self.uneven.store(uneven, Ordering::Release);
+    }
+
+    /// Whether the pool holds less for now than its drives have room for.
+    pub fn is_capped(&self) -> bool {
+        self.is_capped.load(Ordering::Acquire)
+    }
+
+    /// Looks at what can be placed: the segments that there are were found, or some went.
+    pub fn follow_placement(&self) {
+        let before = self.space.capacity();
+        self.promise_what_can_be_placed(&self.allocator.lock());
+        if self.space.capacity() != before {
+            // Who waits for space may have it now.
+            self.notify_all();
+        }
+    }
+
+    /// Drives, by their bits, with space that nobody can have before segments were moved there: they came, or came back,
+    /// when the others were filled.
+    pub fn uneven(&self) -> u64 {
+        self.uneven.load(Ordering::Acquire)
+    }
+
+    /// What the pool will be able to hold once segments were moved there, and how many at least; `None` where none have
+    /// to be.
+    pub fn to_spread(&self) -> Option<(u64, u64)> {
+        let allocator = self.allocator.lock();
+        let uneven = allocator.uneven()?;
+        let segments = allocator.capacity_online();
+        let blocks = Space::capacity_of(segments, self.segment_blocks, self.shards);
+        Some((blocks, uneven.segments))
     }
 
     /// Segments kept free so that a checkpoint, and the merges it needs, always find room.

@@ -50,7 +50,7 @@ pub use pool::{
     Breakdown, ChangedExtent, Changes, CloneSpec, Detaching, Discards, DriveStatus, GrantedRing,
     GrantedWindow, GroupChange, GroupCloneSpec, GroupSnapshotSpec, GroupSpec, GroupStatus, LogSpec,
     LogStatus, OpenOptions, Pool, PoolPlan, PoolSpec, PoolStatus, Rebuild, Rejoin, RollbackSpec,
-    Scrub, ScrubPosition, SnapshotName, SnapshotSpec, SnapshotStatus, SpaceAudit, Unknown,
+    Scrub, ScrubPosition, SnapshotName, SnapshotSpec, SnapshotStatus, SpaceAudit, Spread, Unknown,
     VolumeSpec, VolumeStatus, WindowEnd, look_at_labels,
 };
 pub use quotas::{GroupQuota, QuotaStatus, ReservationStatus, Reservations};

@@ -201,6 +201,10 @@ pub(crate) const SALVAGE_ATTEMPTS: usize = 3;
 pub const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 pub const REBUILD_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a writer waits at most for what is there to be spread over drives that came, where the pool has no other room
+/// for what it writes. Less than the 30 seconds that hosts give a command.
+pub const SPREAD_PATIENCE: Duration = Duration::from_secs(20);
+
 /// How long whoever begins to empty drives waits for a search for space, where the others seem to lack some.
 pub const REBUILD_SEARCH: Duration = Duration::from_secs(30);
 

@@ -68,7 +68,7 @@ pub use rejoin::Rejoin;
 pub use rollback::RollbackSpec;
 pub use scrub::{Scrub, ScrubPosition};
 pub use snapshots::{SnapshotSpec, SnapshotStatus};
-pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};
+pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, Spread, VolumeStatus};
 pub use volumes::VolumeSpec;
 pub use windows::{GrantedRing, GrantedWindow, WindowEnd};
 

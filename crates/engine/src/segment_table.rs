@@ -205,18 +205,18 @@ impl Table {
         }
     }
 
-    /// Reserved segments with a part on these drives, by their bits, are not opened any more.
-    pub fn withdraw(&mut self, leaving: u64) {
+    /// These reserved segments are not opened any more.
+    pub fn withdraw(&mut self, is_left: impl Fn(&SegmentInfo) -> bool) {
         let (segments, withdrawn) = (&mut self.segments, &mut self.withdrawn);
         self.reserved.retain(|id| {
             let Some(segment) = segments.get_mut(id) else { return false };
-            let is_on = segment.info.parts_on(leaving) > 0;
-            if is_on {
+            let is_left = is_left(&segment.info);
+            if is_left {
                 assert_eq!(segment.stripes, 0, "what is reserved was not written to");
                 segment.state = State::Sealed;
                 withdrawn.insert(*id);
             }
-            !is_on
+            !is_left
         });
     }
 
@@ -455,6 +455,37 @@ impl Table {
         });
         let best = candidates.min_by_key(|segment| (segment.live, segment.info.generation));
         best.map(|segment| (segment.info.id, segment.live))
+    }
+
+    /// The sealed segment, of metadata or of data, that has fewest parts on these drives, by their bits, if not one on each;
+    /// of equals that which costs least to move. With its live blocks.
+    #[must_use]
+    pub fn victim_beside(
+        &self,
+        drives: u64,
+        is_metadata: bool,
+        except: impl Fn(SegmentId) -> bool,
+    ) -> Option<(SegmentId, u32)> {
+        let parts = |segment: &&Segment| segment.info.parts_on(drives);
+        let all = stdx::num::usize32(drives.count_ones());
+        let candidates = self.segments.values().filter(|segment| {
+            segment.state == State::Sealed
+                && (segment.info.stream == Stream::Metadata) == is_metadata
+                && segment.applied == segment.stripes
+                && segment.live > 0
+                && parts(segment) < all
+                && !except(segment.info.id)
+        });
+        let best = candidates.min_by_key(|s| (parts(s), s.live, s.info.generation));
+        best.map(|segment| (segment.info.id, segment.live))
+    }
+
+    /// Whether some are reserved, or being filled, that have no part on one of these drives.
+    #[must_use]
+    pub fn goes_on_beside(&self, drives: u64) -> bool {
+        let all = stdx::num::usize32(drives.count_ones());
+        let mut going_on = self.segments.values().filter(|s| s.state != State::Sealed);
+        going_on.any(|segment| segment.info.parts_on(drives) < all)
     }
 
     /// Sealed segments of metadata of which a quarter or less is in use.

@@ -435,7 +435,8 @@ impl Superblock {
     /// As [`write_labels`](Self::write_labels); `Failed` when the drive failed meanwhile.
     pub async fn make_online(&self, index: u16) -> Result<()> {
         let _turn = self.turn.hold().await;
-        if self.drives.state(index) == DriveState::Rejoining {
+        let widens = self.drives.is_vacant(index) && canary::has(Canary::WidensEarly);
+        if self.drives.state(index) == DriveState::Rejoining && !widens {
             let mut label = self.label();
             let bears = usize::from(label.layout.parity);
             if self.drives.is_vacant(index) && bears > 0 && label.lost() >= bears {

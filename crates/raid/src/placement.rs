@@ -53,9 +53,9 @@ pub struct Uneven {
     pub segments: u64,
 }
 
-/// Why the free units do not take so many segments more, if they do not: with that many, a drive has one part of each at
-/// most, and what is free on it beyond that is of use to nobody before other segments have moved there. Where drives have
-/// `segments` and those there are in all, there are always some that have no part on one of these drives: each that moves
+/// Why the free units do not take so many segments more, if they do not: with that many, a drive has one part of each
+/// at most, and what is free on it beyond that is of use to nobody before other segments have moved there. Where that
+/// many and those there are make up what all units take, some have no part on one of these drives: each that moves
 /// brings this nearer to its end.
 #[must_use]
 pub fn uneven(free: &[u32], width: usize, segments: u64) -> Option<Uneven> {

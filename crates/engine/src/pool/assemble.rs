@@ -306,6 +306,8 @@ impl Frame {
         if told.meet().await.is_err() {
             return Ok(None);
         }
+        // All shards know their segments by now.
+        self.common.follow_placement();
         let Seen { log, found, mut rolled } = seen;
         let segments = self.segments()?;
         if let Some(until) = log.relied_on() {

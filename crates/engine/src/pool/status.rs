@@ -12,6 +12,7 @@ use crate::log;
 use crate::quotas::{QuotaStatus, ReservationStatus, Reservations};
 use crate::shard::{Shard, WritesRefused};
 use crate::shard_handle::ShardHandle;
+use crate::volume::state::BLOCK_BYTES;
 
 /// A pool, for people and metrics.
 #[derive(Clone, Debug)]
@@ -56,8 +57,19 @@ pub struct PoolStatus {
     pub beyond: Option<String>,
     /// How drives are being emptied, if any are, or were since the pool was opened.
     pub rebuild: Option<Rebuild>,
+    /// What is to be moved so that all space of its drives can be used, if something is.
+    pub spread: Option<Spread>,
     /// How it is being scrubbed, if it is, or was since it was opened.
     pub scrub: Option<Scrub>,
+}
+
+/// Drives came, or came back, when the others were filled: what is there is being spread over all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// Bytes of contents that the pool can hold once that is done.
+    pub capacity: u64,
+    /// Room for bytes of contents that is written anew until then, at least.
+    pub bytes: u64,
 }
 
 /// The commit logs of all shards together.
@@ -259,9 +271,17 @@ impl Pool {
             refuses: parts.iter().find_map(|part| part.refuses),
             beyond: inner.common.superblock.beyond(),
             rebuild: self.rebuild_status(),
+            spread: self.spread_status(),
             scrub: self.scrub_status(),
             drives,
         })
+    }
+
+    fn spread_status(&self) -> Option<Spread> {
+        let common = &self.0.common;
+        let (capacity, segments) = common.to_spread()?;
+        let bytes = segments * common.segment_blocks * BLOCK_BYTES;
+        Some(Spread { capacity: capacity * BLOCK_BYTES, bytes })
     }
 
     fn drives(&self, label: &Label, parts: &[Part]) -> Vec<DriveStatus> {

@@ -53,6 +53,7 @@ mod snapshots;
 mod steps;
 mod unreachable;
 mod used;
+mod wider;
 mod windows;
 mod writes;
 

@@ -336,6 +336,9 @@ impl Checkpoints {
             }
         }
         drop((table, allocator));
+        if self.base.common.is_capped() {
+            self.base.common.follow_placement();
+        }
         // Another shard may be waiting for that.
         self.base.common.notify();
     }

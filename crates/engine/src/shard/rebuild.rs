@@ -78,7 +78,7 @@ impl Rebuild {
             }
             let has_room = !self.base.lacks_room_to_empty_drives();
             if has_room {
-                self.base.writer.leave(leaving).await?;
+                self.base.writer.leave(|info| info.parts_on(leaving) > 0).await?;
                 // What is reserved in place of what lay there does not.
                 self.checkpoints.take().await?;
                 self.move_some(leaving, progress, &pace, &mut unread).await?;

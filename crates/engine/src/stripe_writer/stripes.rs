@@ -37,16 +37,15 @@ impl Writer {
         Ok(true)
     }
 
-    /// Nothing more is written to segments with a part on these drives, by their bits: those that are being filled end,
-    /// and those reserved are not begun.
+    /// Nothing more is written to these segments: those that are being filled end, and those reserved are not begun.
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    pub async fn leave(self: &Rc<Self>, drives: u64) -> Result<()> {
+    pub async fn leave(self: &Rc<Self>, is_left: impl Fn(&SegmentInfo) -> bool) -> Result<()> {
         for stream in [Stream::User, Stream::Reclaim, Stream::Metadata] {
             self.check()?;
             let _turn = self.turns[index(stream)].hold(1).await;
-            let is_there = |open: &Open| open.info.parts_on(drives) > 0;
+            let is_there = |open: &Open| is_left(&open.info);
             if !self.open[index(stream)].borrow().as_ref().is_some_and(is_there) {
                 continue;
             }
@@ -59,7 +58,7 @@ impl Writer {
                 self.table.borrow_mut().seal(ended.info.id);
             }
         }
-        self.table.borrow_mut().withdraw(drives);
+        self.table.borrow_mut().withdraw(is_left);
         self.look_for_shortage();
         Ok(())
     }

@@ -446,9 +446,11 @@ fn find<const N: usize>(
 
 /// Bugs in how space is had, moved and checked, each with the first seed that finds it: it does not take many others
 /// where what that means has changed.
-const FOUND_AT_ONCE: [(Canary, Mode, u64); 4] = [
+const FOUND_AT_ONCE: [(Canary, Mode, u64); 6] = [
     (Canary::CountsMovedEarly, Mode::Operator, 3),
     (Canary::BelievesVacated, Mode::Operator, 8),
+    (Canary::WidensEarly, Mode::Operator, 0),
+    (Canary::FreesEarly, Mode::Operator, 16),
     (Canary::ScrubSkips, Mode::Plain, 21),
     (Canary::UsesTwice, Mode::Returns, 0),
 ];

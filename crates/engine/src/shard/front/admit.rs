@@ -1,6 +1,7 @@
 //! Letting writers in: at once where the shard has capacity, or once a search has found some.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stdx::num::{u32_of, usize32, usize64};
 
@@ -8,12 +9,13 @@ use super::Front;
 use crate::address::{Key, Location, Version, View};
 use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
-use crate::limits::{LOOKED_AT_ONCE, LOOKS_AT_SNAPSHOTS};
+use crate::limits::{LOOKED_AT_ONCE, LOOKS_AT_SNAPSHOTS, SPREAD_PATIENCE};
 use crate::log::Found;
 use crate::map::{Contents, Extent, Extents};
 use crate::quotas::{Quota, Stamp};
 use crate::shard::bounded::Charge;
 use crate::shard::capacity::Promise;
+use crate::shard::events::Event;
 use crate::volume::state::State;
 use crate::volume::{CHUNK_BLOCKS, shard_of};
 
@@ -250,12 +252,41 @@ impl Front {
                 return Ok(promise);
             }
         }
+        if let Some(promise) = self.wait_for_spreading(blocks, replaces).await? {
+            return Ok(promise);
+        }
         if canary::has(Canary::OthersTakeReserved)
             && let Some(promise) = self.take_of_others(key, blocks).await
         {
             return Ok(promise);
         }
         Err(Error::new(Kind::Full, "the pool is full"))
+    }
+
+    /// Lets in a writer of so many blocks once the pool may hold more: what is there is being spread over drives that
+    /// came. `None` where it is not, or takes longer than a host can wait.
+    async fn wait_for_spreading(&self, blocks: u64, replaces: bool) -> Result<Option<Promise>> {
+        let common = &self.base.common;
+        let patience = u64::try_from(SPREAD_PATIENCE.as_nanos()).unwrap_or(u64::MAX);
+        let due = reactor::now().saturating_add(patience);
+        while common.uneven() != 0 {
+            let left = Duration::from_nanos(due.saturating_sub(reactor::now()));
+            let before = common.space.capacity();
+            let more = || {
+                let is_more = common.uneven() == 0 || common.space.capacity() != before;
+                is_more || self.base.is_hindered()
+            };
+            let wait = self.base.events.until(Event::Advanced, more);
+            if reactor::timeout(left, wait).await.is_err() {
+                return Ok(None);
+            }
+            self.base.writer.check()?;
+            self.check_refused()?;
+            if let Some(promise) = self.capacity.promise_after_search(blocks, replaces) {
+                return Ok(Some(promise));
+            }
+        }
+        Ok(None)
     }
 
     pub(super) fn check_refused(&self) -> Result<()> {

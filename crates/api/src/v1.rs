@@ -33,7 +33,7 @@ pub use pool::{
     CapacityBreakdown, Drive, DriveCounters, DriveHealth, DriveRejoin, DriveReplacement,
     FoundDrive, FoundPool, LogChange, LogMove, LogMoved, LogPolicy, NewDrives, NewPool,
     PlannedDrive, Pool, PoolHealth, PoolImport, PoolLog, PoolPlan, PoolSpace, PoolStatus, Raid,
-    RateLimit, Rebuild, SegmentCounts,
+    RateLimit, Rebuild, SegmentCounts, Spread,
 };
 pub use problem::{Kind, Problem};
 pub use schedule::{NewSchedule, NewScheduleRule, Schedule, ScheduleChange, ScheduleRule};

@@ -2,8 +2,8 @@
 
 use api::v1::{
     CapacityBreakdown, Consent, DriveHealth, FoundPool, Job, LogChange, LogMove, LogMoved, NewPool,
-    NewVolume, Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, Rebuild, ScrubState, Volume,
-    VolumeChange,
+    NewVolume, Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, Rebuild, ScrubState, Spread,
+    Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Size, VolumePath};
 use comfy_table::Table;
@@ -283,14 +283,18 @@ fn breakdown(of: &CapacityBreakdown) -> String {
     format!("{}: {}", Size::new(raw), parts.join(", "))
 }
 
-fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
-    let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+/// What room a pool has, and what of it is taken.
+fn space_facts(status: &PoolStatus, row: &mut impl FnMut(&str, String)) {
     let size = |bytes: u64| Size::new(bytes).to_string();
-    let (shape, left) = (shape(status.data, status.parity), status.redundancy_left);
-    row("redundancy", format!("{shape}, bears the loss of {left} more"));
-    row("shards", status.shards.to_string());
     row("capacity", size(status.capacity));
     row("of raw", breakdown(&status.breakdown));
+    if let Some(Spread { capacity, bytes }) = status.spread {
+        let (bytes, capacity) = (size(bytes), size(capacity));
+        row(
+            "spreading",
+            format!("{bytes} to move onto drives that came, capacity then {capacity}"),
+        );
+    }
     let percent = status.used.saturating_mul(100) / status.capacity.max(1);
     let metadata = size(status.metadata);
     row("used", format!("{}, {percent} % ({metadata} of metadata)", size(status.used)));
@@ -305,6 +309,15 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
             format!("{all}, of which {kept} is kept for what is yet to be written{lacks}"),
         );
     }
+}
+
+fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
+    let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+    let size = |bytes: u64| Size::new(bytes).to_string();
+    let (shape, left) = (shape(status.data, status.parity), status.redundancy_left);
+    row("redundancy", format!("{shape}, bears the loss of {left} more"));
+    row("shards", status.shards.to_string());
+    space_facts(status, &mut row);
     row("volumes", format!("{}, of {} together", status.volumes, size(status.provisioned)));
     let log = &status.log;
     row("log", format!("{} of {} in use, {}", size(log.used), size(log.size), log.kind));

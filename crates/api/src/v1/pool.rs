@@ -185,6 +185,18 @@ pub struct PoolStatus {
     /// How drives are being emptied onto the others, if any are, or were since it was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuild: Option<Rebuild>,
+    /// What is to be moved onto drives that came, if something is, so that all their space can be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
+}
+
+/// Drives came to a pool, or came back, when the others were filled: what is there is being spread over all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Spread {
+    /// Bytes of contents that the pool can hold once that is done; until then its capacity grows.
+    pub capacity: u64,
+    /// Bytes of contents that are written anew until then, at least: it gets less, and then there is none.
+    pub bytes: u64,
 }
 
 /// What the bytes of a pool's drives are for while none is lost: `raw` is the sum of all others.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::v1::{
     CapacityBreakdown, Drive, DriveCounters, DriveHardware, DriveHealth, DriveRejoin, Kind,
     LogPolicy, Pool, PoolHealth, PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts,
+    Spread,
 };
 use api::value::Name;
 use engine::drives::DriveState;
@@ -251,6 +252,7 @@ fn document_of_status(
         lost_blocks: status.lost_blocks,
         windows: 0,
         rebuild: status.rebuild.as_ref().map(rebuild_document),
+        spread: status.spread.map(|engine::Spread { capacity, bytes }| Spread { capacity, bytes }),
     }
 }
 

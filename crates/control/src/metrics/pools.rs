@@ -9,7 +9,7 @@ use super::{Labels, Text, hardware};
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 26] = [
+const OF_POOL: [OfPool; 27] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
     ("reserved_bytes", "gauge", "Bytes that volumes of a pool have reserved.", |s| s.reserved),
@@ -64,6 +64,9 @@ const OF_POOL: [OfPool; 26] = [
     }),
     ("rebuild_done_bytes", "gauge", "Those that were moved.", |s| {
         s.rebuild.as_ref().map_or(0, |rebuild| rebuild.done)
+    }),
+    ("spread_bytes", "gauge", "Bytes to move onto drives that came, for all their space.", |s| {
+        s.spread.map_or(0, |spread| spread.bytes)
     }),
     ("windows", "gauge", "Direct write windows that hosts have of a pool's volumes.", |s| {
         s.windows

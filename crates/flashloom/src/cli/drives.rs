@@ -128,14 +128,16 @@ Examples:
         #[arg(long)]
         off: bool,
     },
-    /// Make a pool wider by new drives: what is written from then on uses them at once.
+    /// Make a pool wider by new drives: what is written from then on uses them at once, what has to be is moved there.
     #[command(after_long_help = "\
 Examples:
   flashloom drive add fast /dev/disk/by-id/nvme-a /dev/disk/by-id/nvme-b
   flashloom drive add fast d8,size=4GiB
 
 A stripe stays as wide as it is: a pool with more drives than that has space to put what a drive that is lost had onto
-the others. What is there is not moved.")]
+the others. Where the other drives are too full for new stripes to use all of a new one, what is there is spread over
+all of them, behind hosts, as far as that takes; `flashloom pool show` tells how much is left (spreading), and the
+capacity grows by and by meanwhile.")]
     Add {
         /// The pool.
         #[arg(value_parser = value::<Name>)]

@@ -92,6 +92,18 @@ pub enum Canary {
     BelievesReconnected,
     /// A device becomes one of the log's without what is in the log already.
     JoinsWithoutRing,
+    /// New logs that halves of a pool get which go on from the same labels have the same names.
+    NamesLogsAlike,
+    /// Older labels than those that whoever opens the pool knows of are taken.
+    ForgetsTerm,
+    /// A pool whose missing drives could have gone on without those that are given opens by itself, whatever its log says.
+    AsksNoWitness,
+    /// A write is acknowledged without waiting for the log's other device, where it is to wait.
+    WritesAhead,
+    /// Likewise what makes a hole.
+    ClearsAhead,
+    /// Likewise a copy by reference.
+    CopiesAhead,
     /// A step is left out.
     Skips(Step),
 }
@@ -276,7 +288,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 48] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -319,6 +331,12 @@ impl Canary {
         Self::KeepsSilent,
         Self::BelievesReconnected,
         Self::JoinsWithoutRing,
+        Self::NamesLogsAlike,
+        Self::ForgetsTerm,
+        Self::AsksNoWitness,
+        Self::WritesAhead,
+        Self::ClearsAhead,
+        Self::CopiesAhead,
     ];
 }
 

@@ -2,8 +2,10 @@
 
 mod damage;
 mod exam;
+mod forks;
 mod groups;
 mod log_moves;
+mod node;
 mod operator;
 mod poison;
 mod pool;
@@ -12,10 +14,13 @@ mod returning;
 mod scrubs;
 mod sick;
 mod slow;
+mod starts;
 mod windows;
 
 pub use exam::Examined;
+pub use forks::Fork;
 pub use pool::Array;
+pub use starts::Start;
 
 use crate::plan::Plan;
 use crate::shape::{LogLoss, LogShape};
@@ -68,6 +73,7 @@ pub struct Media {
     stage: Rc<Cell<returning::Stage>>,
     scrubs: Rc<scrubs::Scrubs>,
     seen: Rc<Cell<Seen>>,
+    node: node::Node,
     canary: Option<Canary>,
     /// The reactors of this life, in the order in which shards take them; none where there is but one.
     reactors: RefCell<Vec<Handle>>,
@@ -91,6 +97,9 @@ pub struct Seen {
     /// Lives at whose end memory and a namespace of another target had the log, and those with one of them.
     pub doubles: u64,
     pub singles: u64,
+    /// Starts with whatever was there that opened the pool, and those that were refused.
+    pub starts: u64,
+    pub no_starts: u64,
 }
 
 fn refusal(error: &engine::Error) -> Refusal {
@@ -164,6 +173,7 @@ impl Media {
             stage: Rc::default(),
             scrubs: Rc::default(),
             seen: Rc::default(),
+            node: node::Node::new(plan.seed),
             canary,
             reactors: RefCell::default(),
         }
@@ -236,6 +246,7 @@ impl Media {
             self.look_after(life, &pool);
             self.scrub_now_and_then(life, &pool);
             self.befall(life, &pool);
+            self.wait_for_both(life, &pool).await;
             self.discard(&pool).await?;
             self.log_loss.set(self.log_loss.get().filter(|_| !self.is_on()));
             // What a machine without power has read and written, nobody knows of.
@@ -258,10 +269,14 @@ impl Media {
         self.scrub_now_and_then(life, &pool);
         self.remote_was_made();
         self.befall(life, &pool);
+        self.wait_for_both(life, &pool).await;
         Ok(self.array(life, pool))
     }
 
     fn array(&self, life: usize, pool: Pool) -> Array {
+        if self.is_on() && !self.plan.network {
+            self.node.opened(&pool);
+        }
         let returns = self.plan.rough.is_some_and(|rough| rough.returns);
         let sound = if returns { BTreeSet::new() } else { self.sound() };
         let (exported, closed) = (Rc::clone(&self.exported), Rc::clone(&self.closed));
@@ -324,6 +339,7 @@ impl Media {
     async fn open_again(&self) -> Result<Pool, Refusal> {
         let import = self.exported.get();
         let options = OpenOptions { degraded: true, import, ..OpenOptions::default() };
+        let options = self.as_node(options);
         self.hide_windows(false);
         if self.plan.windows.is_some_and(|windows| windows.hides)
             && self.log_loss.get().is_none()
@@ -358,7 +374,7 @@ impl Media {
                 Err(error) => return Err(refusal(&error)),
             }
         }
-        let accepting = OpenOptions { accept_loss: true, ..options };
+        let accepting = self.as_node(OpenOptions { accept_loss: true, ..options });
         let pool = match open(accepting).await {
             Err(error) if error.kind == Kind::Failed && self.has_deaths() => open(accepting).await,
             opened => opened,

@@ -81,6 +81,10 @@ pub struct Counts {
     pub lost: u64,
     /// Operations whose volume was changed beside them, and was not theirs any more.
     pub missed: u64,
+    /// Times that drives went on elsewhere, and the others here.
+    pub forks: u64,
+    /// Operations that waited for another copy of the log.
+    pub held: u64,
     /// Times that what had been answered was seen to have left the log.
     pub destaged: u64,
     /// Moves of the log.
@@ -319,7 +323,8 @@ impl Life {
 
     /// Whether so many blocks are no more than half of what the pool holds.
     async fn has_half_for(&self, blocks: u64) -> bool {
-        !self.is_over() && blocks <= self.store.capacity().await / 2
+        let free = self.store.capacity().await.saturating_sub(self.store.kept().await);
+        !self.is_over() && blocks <= free / 2
     }
 
     /// What passes is no reason to go without a drive.

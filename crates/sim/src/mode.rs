@@ -76,6 +76,9 @@ impl Mode {
         match self {
             // Its own is all it has.
             Self::Network => Plan::network(seed),
+            Self::Operator | Self::Returns | Self::LosesLog | Self::Remote => {
+                self.plan_widened(seed).slow().scrub().start()
+            }
             _ => self.plan_widened(seed).slow().scrub(),
         }
     }

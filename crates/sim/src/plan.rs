@@ -92,6 +92,10 @@ pub struct Plan {
     pub reserve_percent: u64,
     /// The pool is scrubbed beside everything else, by a node that goes on where it was cut short.
     pub scrubs: bool,
+    /// After lives a daemon starts with whatever is there, and with nobody to ask; some drives go elsewhere meanwhile.
+    pub starts: bool,
+    /// Writes are to wait, at times, while one of two places alone has the log.
+    pub log_waits: bool,
     /// Hosts reach it over a simulated network.
     pub network: bool,
     /// Hosts have direct write windows.
@@ -168,6 +172,8 @@ impl Plan {
             snapshot_percent: 0,
             reserve_percent: 0,
             scrubs: false,
+            starts: false,
+            log_waits: false,
             network: false,
             windows: None,
             remote: None,
@@ -389,10 +395,13 @@ impl Plan {
         let mut plan = Self::moves(seed);
         let mut prng = Prng::new(seed ^ 0x5eed_0e5e_0000_0001);
         plan.copy_percent = [0, 5, 20][usize64(prng.below(3))];
-        plan.mix = Mix { write: 60, read: 5, zero: 0, deallocate: 4, flush: 0, rest: 2 };
+        let deallocate = [4, 30][usize64(prng.below(2))];
+        plan.mix = Mix { write: 60, read: 5, zero: 0, deallocate, flush: 0, rest: 2 };
         plan.snapshot_percent = [0, 1, 3][usize64(prng.below(3))];
-        plan.reserve_percent = 60;
-        plan.volumes = 4;
+        // Some have all of their size reserved, and those that have not want more together than there is.
+        plan.reserve_percent = 50;
+        plan.volumes = 8;
+        plan.sizes = [1 << 8..1 << 10, 1 << 9..1 << 11][usize64(prng.below(2))].clone();
         plan.hot_percent = [0, 0, 20][usize64(prng.below(3))];
         plan.hosts = [4, 8, 16][usize64(prng.below(3))];
         plan

@@ -12,6 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use stdx::num::u64_of;
 
+/// How often drives go elsewhere after each life.
+const FORKS: u64 = 2;
+
 /// How a run went.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
@@ -57,8 +60,9 @@ fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
             } else {
                 run.end_hosts();
             }
-            let run = Rc::clone(run);
-            reactor::simulate(seed, async move { run.world.check().await }).map_err(Violation)
+            let world = Rc::clone(run);
+            reactor::simulate(seed, async move { world.world.check().await }).map_err(Violation)?;
+            start_anew(run, seed, number).map_err(Violation)
         };
         match catch_unwind(AssertUnwindSafe(life)) {
             Ok(Ok(())) => {}
@@ -67,6 +71,22 @@ fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
         }
     }
     None
+}
+
+/// A daemon starts with whatever is there after a life, and so does one on another machine: on copies.
+fn start_anew(run: &Rc<Run>, seed: u64, number: usize) -> Result<(), String> {
+    let model = run.model.borrow().clone();
+    for start in run.world.starts(&model, number) {
+        let run = Rc::clone(run);
+        reactor::simulate(seed, async move { run.world.try_start(start).await })?;
+    }
+    for nth in 0..FORKS {
+        if let Some(fork) = run.world.fork(&model, number, nth) {
+            let both = fork.play(seed)?;
+            run.counts.borrow_mut().forks += u64::from(both);
+        }
+    }
+    Ok(())
 }
 
 /// One life: whether it ended in a crash.

@@ -263,6 +263,13 @@ impl Shape {
         self.drives.iter().chain(&self.later).copied()
     }
 
+    /// So many drives, of this redundancy.
+    pub fn have_halves(&mut self, scheme: Scheme, count: usize) {
+        self.scheme = scheme;
+        let bytes = self.drives[0];
+        self.drives.resize(count, bytes);
+    }
+
     /// Two drives may be lost.
     pub fn bear_two(&mut self) {
         self.scheme = Scheme::Raid6;

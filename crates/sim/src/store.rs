@@ -163,6 +163,22 @@ impl Store {
         }
     }
 
+    /// Blocks that are kept for volumes with reservations.
+    pub async fn kept(&self) -> u64 {
+        match self {
+            Self::Reference(_) => 0,
+            Self::Array(pool) => pool.kept().await,
+        }
+    }
+
+    /// The epoch of labels by which writes wait, as one of two places alone has the log.
+    pub fn holds_back(&self) -> Option<u64> {
+        match self {
+            Self::Reference(_) => None,
+            Self::Array(pool) => pool.holds_back(),
+        }
+    }
+
     /// Whether the pool may not have what is reserved.
     pub async fn lacks_reserved(&self) -> bool {
         match self {

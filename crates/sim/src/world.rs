@@ -1,6 +1,7 @@
 //! What outlives the array's lives: its media.
 
-use crate::array::{Media, Seen};
+use crate::array::{Fork, Media, Seen, Start};
+use crate::model::Model;
 use crate::plan::Plan;
 use crate::reference::{Disk, Lie, Reference};
 use crate::shape::{LogLoss, Rot};
@@ -77,6 +78,30 @@ impl World {
         match self {
             Self::Reference(_) => Ok(()),
             Self::Array(media) => media.check().await,
+        }
+    }
+
+    /// What a daemon may find after a life.
+    pub fn starts(&self, model: &Model, life: usize) -> Vec<Start> {
+        match self {
+            Self::Reference(_) => Vec::new(),
+            Self::Array(media) => media.starts(model, life),
+        }
+    }
+
+    /// What is wrong with what comes of such a start.
+    pub async fn try_start(&self, start: Start) -> Result<(), String> {
+        match self {
+            Self::Reference(_) => Ok(()),
+            Self::Array(media) => media.try_start(start).await,
+        }
+    }
+
+    /// A pool of which some drives go elsewhere.
+    pub fn fork(&self, model: &Model, life: usize, nth: u64) -> Option<Fork> {
+        match self {
+            Self::Reference(_) => None,
+            Self::Array(media) => media.fork(model, life, nth),
         }
     }
 

@@ -9,6 +9,7 @@ use stdx::num::{low8, u64_of, usize32};
 
 use super::LogSpec;
 use super::identity::{random_id, ring};
+use crate::canary::{self, Canary};
 use crate::common::Common;
 use crate::drives::DriveSet;
 use crate::error::{Error, Kind, Result};
@@ -307,6 +308,9 @@ async fn look_at_zones(label: &Label, drives: &DriveSet) -> Given {
 fn next_log(label: &Label) -> Prng {
     let (half, _) = label.log_id.split_first_chunk().expect("an id has 16 bytes");
     let seed = u64::from_le_bytes(*half) ^ label.epoch;
+    if canary::has(Canary::NamesLogsAlike) {
+        return Prng::new(seed);
+    }
     let out = (1..).zip(&label.drives).filter(|(_, record)| record.is_out());
     let mixed =
         out.fold(seed, |seed, (nth, record)| Prng::new(seed ^ record.since << 16 ^ nth).next_u64());

@@ -324,6 +324,12 @@ impl Pool {
         each.collect()
     }
 
+    /// [`LogStatus::durable_term`] as it is now.
+    #[must_use]
+    pub fn durable_term(&self) -> u64 {
+        self.0.common.superblock.durable_term()
+    }
+
     fn log_status(&self, label: &Label, parts: &[Part]) -> LogStatus {
         let all = || parts.iter().map(|part| &part.log);
         let current = self.0.common.superblock.members.current();

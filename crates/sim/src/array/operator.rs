@@ -72,6 +72,13 @@ pub(super) struct Aside {
     pub is_former: bool,
 }
 
+impl Aside {
+    /// Whether labels of this epoch tell it from the drive.
+    pub const fn is_old(&self, newest: u64) -> bool {
+        self.epoch + 1 < newest
+    }
+}
+
 /// An opening with some of what there is.
 #[derive(Debug)]
 struct Attempt {
@@ -145,11 +152,11 @@ impl Media {
             old: None,
             log: (0..self.pmem.borrow().len()).collect(),
             blank: None,
-            options: OpenOptions {
+            options: self.as_node(OpenOptions {
                 degraded: true,
                 import: self.exported.get(),
                 ..OpenOptions::default()
-            },
+            }),
         }
     }
 
@@ -176,7 +183,7 @@ impl Media {
         // No opening has come to its end since where they have the label of that time: nothing tells the copy from the
         // drive then, and it is as good.
         let newest = self.newest_epoch();
-        let old = truth.aside.as_ref().filter(|aside| aside.epoch + 1 < newest);
+        let old = truth.aside.as_ref().filter(|aside| aside.is_old(newest));
         let old = old.map(|aside| aside.drive);
         let old = old.filter(|n| !hidden.contains(n) && *n != witness);
         let blank = (prng.below(6) == 0).then(|| usize64(prng.below(2)));
@@ -206,12 +213,21 @@ impl Media {
             },
             // Not where nobody knows whether a new log was made: the one it would take the place of may be that.
             blank: blank.filter(|n| devices.contains(n) && !truth.between_logs),
-            options: OpenOptions {
-                degraded: prng.below(4) > 0,
-                import: self.exported.get() || prng.below(4) == 0,
-                ..OpenOptions::default()
-            },
+            options: self.as_node(self.of_nobody(
+                OpenOptions {
+                    degraded: prng.below(4) > 0,
+                    import: self.exported.get() || prng.below(4) == 0,
+                    ..OpenOptions::default()
+                },
+                &mut aside,
+            )),
         }
+    }
+
+    /// Now and then it is the daemon that opens it, and nobody is asked.
+    fn of_nobody(&self, options: OpenOptions, prng: &mut Prng) -> OpenOptions {
+        let may_be = self.plan.starts && options.degraded && !options.import;
+        OpenOptions { unattended: may_be && prng.below(2) == 0, ..options }
     }
 
     /// As many drives as the redundancy bears, those among them, if they are no more.
@@ -239,7 +255,8 @@ impl Media {
             LogShape::Pmem(_) if self.closed.get() => !log.is_empty(),
             LogShape::Pmem(_) => log.iter().any(is_current),
         };
-        let is_allowed = options.degraded && (options.import || !self.exported.get());
+        let is_asked = !options.unattended || lacking.len() < self.needed() || is_complete;
+        let is_allowed = is_asked && options.degraded && (options.import || !self.exported.get());
         drives && log && is_allowed && !self.scarce.get()
     }
 
@@ -288,6 +305,7 @@ impl Media {
         let error = match opened {
             Ok(pool) => {
                 self.note("it opens");
+                self.node.opened(&pool);
                 self.kept.take();
                 // What was put in its place can be reached.
                 if let Some(n) = attempt.blank.filter(|n| attempt.log.contains(n)) {
@@ -448,6 +466,11 @@ impl Media {
             let (contents, epoch) = (self.drives[n].contents(), self.newest_epoch());
             truth.aside = Some(Aside { drive: n, contents, epoch, is_former: false });
         }
+    }
+
+    /// Drives that a pool opens with, at least.
+    fn needed(&self) -> usize {
+        self.newest().map_or(0, |label| label.needed())
     }
 
     /// Of all labels there are.

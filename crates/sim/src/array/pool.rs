@@ -178,11 +178,25 @@ impl Array {
         (reservation.of == Reservation::All).then(|| self.reservings.get())
     }
 
+    /// As [`Store::kept`](crate::store::Store::kept).
+    pub async fn kept(&self) -> u64 {
+        if self.reserve_percent == 0 {
+            return 0;
+        }
+        self.pool.status().await.map_or(0, |status| status.reservations.kept / u64_of(BLOCK))
+    }
+
+    /// As [`Store::holds_back`](crate::store::Store::holds_back).
+    pub fn holds_back(&self) -> Option<u64> {
+        self.remote.as_ref().and_then(|remote| remote.holds_back())
+    }
+
     /// Whether the pool may not have what is reserved.
     pub async fn lacks_reserved(&self) -> bool {
         let Ok(status) = self.pool.status().await else { return true };
         let is_whole = status.drives.iter().all(|drive| drive.state == DriveState::Online);
-        !is_whole || status.reservations.missing > 0 || !status.reservations.is_counted
+        // What is missing although all drives are there was given away.
+        !is_whole || !status.reservations.is_counted
     }
 
     /// Blocks the pool may hold; none when it was closed.

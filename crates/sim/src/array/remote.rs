@@ -6,6 +6,7 @@
 
 mod moves;
 mod openings;
+mod waits;
 
 pub use moves::FarLog;
 
@@ -57,6 +58,7 @@ pub(super) struct Far {
     power: Arc<Power>,
     plan: Remote,
     nothing: SimulatedContents,
+    capacity: u64,
     truth: RefCell<Truth>,
     /// One that has had everything since the pool was opened.
     base: Cell<Option<Side>>,
@@ -82,14 +84,17 @@ pub(super) struct Far {
     stays: Cell<bool>,
     /// The log is on its way.
     moving: Cell<bool>,
+    /// Writes surely wait while one side alone has everything.
+    waits: Cell<bool>,
     said: RefCell<Vec<String>>,
 }
 
 impl Far {
     pub fn new(plan: &Plan, power: &Arc<Power>) -> Option<Self> {
         let remote = plan.remote?;
+        let capacity = plan.shape.log_bytes.next_multiple_of(4096);
         let drive = Simulated::new(SimulatedOptions {
-            capacity: plan.shape.log_bytes.next_multiple_of(4096),
+            capacity,
             seed: plan.seed ^ 0x5eed_0fa4_0000_0002,
             volatile_cache: !plan.seed.is_multiple_of(4),
             power: Arc::clone(power),
@@ -97,6 +102,7 @@ impl Far {
         });
         Some(Self {
             nothing: drive.contents(),
+            capacity,
             drive,
             power: Arc::clone(power),
             plan: remote,
@@ -114,6 +120,7 @@ impl Far {
             refuses: Cell::default(),
             stays: Cell::default(),
             moving: Cell::default(),
+            waits: Cell::default(),
             said: RefCell::default(),
         })
     }
@@ -145,6 +152,11 @@ impl Far {
     /// The log on all there is.
     pub fn log(&self, pmem: &[Arc<SimulatedPmem>]) -> LogSpec {
         self.spec(&self.sides(), pmem)
+    }
+
+    /// A copy of the namespace as it is.
+    pub fn copy(&self) -> Arc<Simulated> {
+        super::starts::copy_of(&self.drive, self.capacity, 0)
     }
 
     fn note(&self, what: String) {
@@ -250,6 +262,7 @@ impl Media {
 
     /// As [`World::look_last`](crate::world::World::look_last).
     pub fn look_last(&self) {
+        self.note_term();
         let Some(far) = &self.far else { return };
         let Some(pool) = far.pool.take() else { return };
         far.look_last(&pool);

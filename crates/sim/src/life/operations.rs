@@ -96,6 +96,7 @@ impl Life {
     ) -> bool {
         let first = begun.blocks().start;
         let thick = self.store.thick(&v.name);
+        let held = self.store.holds_back();
         let write = self.store.write(&v.name, first, data, patience.is_none());
         let answer = self.settled_within(what, write, patience).await;
         if matches!(answer, Answer::Refused(Refusal::Full)) {
@@ -111,6 +112,7 @@ impl Life {
             false => answer,
         };
         let done = matches!(answer, Answer::Done(()));
+        self.check_held(what, held, &answer);
         self.end_write(what, &begun, answer);
         self.count(|c| c.writes += 1);
         done
@@ -125,8 +127,8 @@ impl Life {
         }
         let (_, most) = self.run.model.borrow().population();
         let others = u64::from(self.run.plan.hosts) * self.run.plan.longest;
-        // Space is set aside for what hosts may store in windows.
-        let others = others + self.store.set_aside_for_windows();
+        // Space is set aside for what hosts may store in windows, and kept for what they reserved.
+        let others = others + self.store.set_aside_for_windows() + self.store.kept().await;
         let capacity = self.store.capacity().await;
         if most + count + others < capacity / 10 * 9 {
             self.note(format_args!("{}", self.store.describe().await));
@@ -167,12 +169,14 @@ impl Life {
         let ratio = if deallocate { u64_of(contents::BLOCK / v.unit) } else { 1 };
         let (from, to) = (range.start.next_multiple_of(ratio), range.end / ratio * ratio);
         let begun = self.begin_write(v, from, to.saturating_sub(from), Stamp::ZERO);
+        let held = self.store.holds_back().filter(|_| from < to);
         let zero = self.store.zero(&v.name, first, count, deallocate, patience.is_none());
         let answer = self.settled_within(&what, zero, patience).await;
         let answer = match self.waits_for_log(v, &answer).await {
             true => Answer::Refused(Refusal::Full),
             false => answer,
         };
+        self.check_held(&what, held, &answer);
         self.end_write(&what, &begun, answer);
         self.count(|c| c.others += 1);
     }
@@ -192,14 +196,29 @@ impl Life {
             model.begin_copy((source.serial, from), (target.serial, to), count)
         };
         let (from, to) = ((source.name.as_str(), from), (target.name.as_str(), to));
+        let held = self.store.holds_back();
         let copy = self.store.copy(from, to, count, patience.is_none());
         let answer = self.settled_within(&what, copy, patience).await;
         // There is no space for it either.
         let waits =
             self.waits_for_log(source, &answer).await || self.waits_for_log(target, &answer).await;
         let answer = if waits { Answer::Refused(Refusal::Full) } else { answer };
+        self.check_held(&what, held, &answer);
         self.end_write(&what, &begun, answer);
         self.count(|c| c.copies += 1);
+    }
+
+    /// Nothing is acknowledged that one side alone has, where writes are to wait for the other: not while the labels go on
+    /// saying so.
+    fn check_held(&self, what: &str, held: Option<u64>, answer: &Answer<()>) {
+        if held.is_none() {
+            return;
+        }
+        self.count(|c| c.held += 1);
+        if matches!(answer, Answer::Done(())) && held == self.store.holds_back() {
+            let text = format!("{what}: acknowledged, and one side alone of the log has it");
+            self.violate(Violation(text));
+        }
     }
 
     fn end_write(&self, what: &str, begun: &Begun, answer: Answer<()>) {

@@ -3,6 +3,7 @@
 use super::Plan;
 use crate::rough::Rough;
 use crate::shape::{Faults, LogShape};
+use raid::Scheme;
 use std::time::Duration;
 use stdx::Prng;
 use stdx::num::usize64;
@@ -88,6 +89,22 @@ impl Plan {
     pub fn scrub(mut self) -> Self {
         let mut prng = Prng::new(self.seed ^ 0x5eed_05c2_0b00_0001);
         self.scrubs = prng.below(2) == 0;
+        self
+    }
+
+    /// Daemons start with what they find. Where an operator opens pools, some of them have halves that could go on without
+    /// each other. From a source of its own.
+    #[must_use]
+    pub fn start(mut self) -> Self {
+        let mut prng = Prng::new(self.seed ^ 0x5eed_0da0_6057_0003);
+        if self.rough.is_some_and(|rough| !rough.returns) {
+            match prng.below(5) {
+                0 | 1 => self.shape.have_halves(Scheme::Mirror { copies: 2 }, 2),
+                2 => self.shape.have_halves(Scheme::Raid6, 4),
+                _ => {}
+            }
+        }
+        self.starts = true;
         self
     }
 

@@ -55,6 +55,7 @@ impl Plan {
                 *ending = if cut { Ending::PowerCut(span) } else { Ending::Killed(span) };
             }
         }
+        plan.log_waits = !alone && Prng::new(seed ^ 0x5eed_0fa4_0000_0007).below(2) == 0;
         plan.remote = Some(Remote {
             alone,
             first: p.below(2) == 0,

@@ -141,6 +141,7 @@ fn every_canary_is_found() {
             &WINDOWS_CANARIES[..],
             &RESERVES_CANARIES[..],
             &REMOTE_CANARIES[..],
+            &STARTS_CANARIES[..],
         ];
         let is_found_at_once = FOUND_AT_ONCE.iter().any(|(those, ..)| *those == canary);
         if is_found_at_once
@@ -444,6 +445,36 @@ fn find<const N: usize>(
     }
 }
 
+/// Seeds of pools that an operator opens in which a daemon starts.
+const STARTS_SEEDS: u64 = 12;
+
+/// Bugs in what a daemon believes that nobody asks.
+const STARTS_CANARIES: [Canary; 3] =
+    [Canary::NamesLogsAlike, Canary::ForgetsTerm, Canary::AsksNoWitness];
+
+#[test]
+fn the_canaries_of_starts_are_found() {
+    for canary in STARTS_CANARIES {
+        let subject = Subject::Array(Some(canary));
+        let fails = |seed| carry_out(subject, Mode::Operator.plan(seed), false).failure.is_some();
+        assert!((0..CANARY_SEEDS).any(fails), "{canary:?}");
+    }
+}
+
+/// Pools open with what there is, are refused, and go on in two places: all of that happens.
+#[test]
+fn a_daemon_that_nobody_asks_opens_what_has_everything() {
+    let (mut starts, mut no_starts, mut forks) = (0, 0, 0);
+    for seed in 0..STARTS_SEEDS {
+        let report = carry_out(ENGINE, Mode::Operator.plan(seed), false);
+        assert_eq!(report.failure, None, "replay: {}", Mode::Operator.replay(seed));
+        (starts, no_starts) = (starts + report.seen.starts, no_starts + report.seen.no_starts);
+        forks += report.counts.forks;
+    }
+    let counts = [starts, no_starts, forks];
+    assert!(counts.iter().all(|count| *count > 3), "{counts:?}");
+}
+
 /// Bugs in how space is had, moved and checked, each with the first seed that finds it: it does not take many others
 /// where what that means has changed.
 const FOUND_AT_ONCE: [(Canary, Mode, u64); 6] = [
@@ -562,9 +593,22 @@ fn the_canaries_of_windows_are_found() {
 /// Seeds in which volumes have reservations.
 const RESERVES_SEEDS: u64 = 8;
 
-/// Bugs in how space is kept, for tests of the engine: no seeds are known yet that find them.
+/// Bugs in how space is kept. One seed in four finds each.
 const RESERVES_CANARIES: [Canary; 3] =
     [Canary::OthersTakeReserved, Canary::SnapshotSkipsRoom, Canary::TrimForgetsReserved];
+
+/// Seeds that find them at once.
+const RESERVES_FIND: [u64; 4] = [10, 13, 14, 15];
+
+#[test]
+fn the_canaries_of_reservations_are_found() {
+    for canary in RESERVES_CANARIES {
+        let subject = Subject::Array(Some(canary));
+        let fails = |seed| carry_out(subject, Mode::Reserves.plan(seed), false).failure.is_some();
+        assert!(RESERVES_FIND.into_iter().chain(0..CANARY_SEEDS).any(fails), "{canary:?}");
+    }
+    keep(Mode::Reserves, RESERVES_FIND);
+}
 
 /// And pools get full.
 #[test]
@@ -581,9 +625,15 @@ fn what_is_reserved_can_be_written() {
 /// Seeds in which a namespace of another target has the log.
 const REMOTE_SEEDS: u64 = 24;
 
-/// Bugs in what is relied upon there. One seed in five finds each.
-const REMOTE_CANARIES: [Canary; 3] =
-    [Canary::KeepsSilent, Canary::BelievesReconnected, Canary::JoinsWithoutRing];
+/// Bugs in what is relied upon there. One seed in five finds each of the first two, and one in thirty the last.
+const REMOTE_CANARIES: [Canary; 6] = [
+    Canary::KeepsSilent,
+    Canary::BelievesReconnected,
+    Canary::JoinsWithoutRing,
+    Canary::WritesAhead,
+    Canary::ClearsAhead,
+    Canary::CopiesAhead,
+];
 
 /// Copies are given up and made again, go with a machine, and some openings are refused: all of that happens.
 #[test]

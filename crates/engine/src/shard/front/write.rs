@@ -215,6 +215,9 @@ impl Front {
         }
         assert_eq!(walk.kept, walk.blocks, "what is acknowledged is durable");
         count(&self.written, u64::from(walk.blocks));
+        if canary::has(Canary::WritesAhead) {
+            return Ok(());
+        }
         self.base.log.until_enough().await.map_err(|e| self.why(e))
     }
 

@@ -106,6 +106,11 @@ impl FarLog {
         }
     }
 
+    /// As [`Far::holds_back`].
+    pub fn holds_back(&self) -> Option<u64> {
+        self.far.holds_back()
+    }
+
     /// Nothing befalls the namespace any more: the log has its copies again.
     pub async fn make_whole(&self, pool: &Pool) -> Result<(), Refusal> {
         self.far.stays.set(true);

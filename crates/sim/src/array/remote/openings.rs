@@ -150,6 +150,7 @@ impl Media {
     async fn open_on(&self, log: LogSpec) -> Result<engine::Result<Pool>, Refusal> {
         let import = self.exported.get();
         let options = OpenOptions { degraded: true, import, ..OpenOptions::default() };
+        let options = self.as_node(options);
         let (drives, on) = (self.labelled().await, self.on());
         let Ok(opened) = timeout(OPENING, Pool::open(drives, log, options, &on)).await else {
             return Err(Refusal::Other("an opening neither succeeds nor is refused".into()));
@@ -234,7 +235,7 @@ impl Media {
     }
 
     /// What was not taken makes room for what there was.
-    pub(super) fn take_back_memory(&self) {
+    pub(in crate::array) fn take_back_memory(&self) {
         let Some(far) = &self.far else { return };
         if let Some(memory) = far.kept.take() {
             self.pmem.borrow_mut()[0] = memory;

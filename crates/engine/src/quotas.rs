@@ -176,18 +176,18 @@ impl Quotas {
         Reservations { missing: missing.min(sum.kept), is_counted, ..sum }
     }
 
-    /// Has those volumes counted for which something may be kept too much, but for one. Tells whether there was any of
-    /// which something had changed, or somebody else had that done meanwhile. One at a time, with a pause after each.
-    pub async fn recount_reserved(&self, but: Option<View>, used: &Used) -> bool {
+    /// Has those volumes counted for which something may be kept too much, but for one, or waits for whoever does that
+    /// already. One at a time, with a pause after each.
+    pub async fn recount_reserved(&self, but: Option<View>, used: &Used) {
         let keeps = |of: Counted| of.reserve.is_some_and(|reserve| reserve.keeps());
         if !self.all().into_iter().any(keeps) {
-            return false;
+            return;
         }
         let begun = self.recounted.lock().begun;
         let _turn = self.recounting.hold().await;
         let Recounted { ended, at, pause, .. } = *self.recounted.lock();
         if ended > begun {
-            return true;
+            return;
         }
         let since = Duration::from_nanos(reactor::now_exact().saturating_sub(at));
         if since < pause {
@@ -199,29 +199,25 @@ impl Quotas {
             recounted.begun
         };
         let from = reactor::now_exact();
-        let has_changed = self.recount_kept(but, used).await;
+        self.recount_kept(but, used).await;
         let at = reactor::now_exact();
         let pause = Duration::from_nanos(at.saturating_sub(from)).min(RECOUNT_PAUSE_MAX);
         let mut recounted = self.recounted.lock();
         (recounted.ended, recounted.at, recounted.pause) = (this, at, pause);
-        has_changed
     }
 
-    async fn recount_kept(&self, but: Option<View>, used: &Used) -> bool {
+    async fn recount_kept(&self, but: Option<View>, used: &Used) {
         let keeps = |of: &Counted| of.reserve.as_ref().is_some_and(|reserve| reserve.keeps());
         let is_other = |of: &Counted| Some(of.holding.state.view) != but;
         let others = self.all().into_iter().filter(|of| keeps(of) && is_other(of));
-        let recount = async |Counted { holding, reserve, .. }: Counted| {
-            let before = reserve.as_ref().map(|reserve| reserve.status());
+        let recount = async |Counted { holding, .. }: Counted| {
             // What hosts store by themselves nobody notes.
             if holding.state.has_window() {
                 *holding.counted_at.lock() = None;
             }
             let _ = self.recount_changed(vec![holding], used).await;
-            before != reserve.map(|reserve| reserve.status())
         };
-        let counted = reactor::join_all(others.map(recount)).await;
-        counted.into_iter().any(|has_changed| has_changed)
+        reactor::join_all(others.map(recount)).await;
     }
 
     /// A quota for a group, under which nothing is yet.

@@ -204,7 +204,7 @@ impl Pool {
         let kept = || common.quotas.reservations(&common.space).kept / BLOCK_BYTES;
         let mut held = self.held().await? + kept();
         if held > capacity {
-            let _ = common.quotas.recount_reserved(None, &common.used).await;
+            common.quotas.recount_reserved(None, &common.used).await;
             // What was overwritten counts until it is looked for.
             let search = |shard: Rc<Shard>| async move {
                 let _ = reactor::timeout(REBUILD_SEARCH, shard.search.find()).await;

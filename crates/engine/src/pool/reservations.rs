@@ -153,7 +153,7 @@ impl Pool {
             return Ok(());
         }
         let common = &self.0.common;
-        let _ = common.quotas.recount_reserved(None, &common.used).await;
+        common.quotas.recount_reserved(None, &common.used).await;
         let find = |shard: Rc<Shard>| async move {
             shard.search.find().await;
             shard.capacity.give_back(0);

@@ -142,12 +142,16 @@ impl Drop for Lowering {
 
 impl Capacity {
     /// Leave for so many blocks, as many of them new as were drawn from what is kept for their volume: the shard's share
-    /// grows by those. What the others replace, and what others replaced before, is within the slack.
+    /// grows by those. What the others replace, and what others replaced before, is within the slack: beyond the share, or
+    /// beyond what is live where that is more, as where a snapshot keeps what writers on their way replace. What the volume
+    /// has and what is kept for it are together as much as before all the same.
     pub fn promise_drawn(self: &Rc<Self>, blocks: u64, drawing: Drawing) -> Option<Promise> {
         let drawn = drawing.blocks;
+        let space = &self.base.common.space;
+        let excess = if space.has_shrunk() { 0 } else { self.excess() };
         self.allowed.set(self.allowed.get() + drawn);
         // Where it may not be, what was drawn goes back.
-        let mut promise = self.let_in(blocks, 0, self.base.common.space.slack())?;
+        let mut promise = self.let_in(blocks, 0, space.slack() + excess)?;
         self.fresh.set(self.fresh.get() + drawn);
         promise.drawing = Some(Box::new(drawing));
         Some(promise)
@@ -160,6 +164,12 @@ impl Capacity {
         let is_kept = reserve.begin_lowering();
         let capacity = Rc::clone(self);
         (Lowering { capacity, reserve, range, alone: Some(0), is_done: false }, is_kept)
+    }
+
+    /// So many blocks more are live than the shard's share, as far as that is known.
+    fn excess(&self) -> u64 {
+        let Some((live, as_of)) = self.live.get() else { return 0 };
+        (live + (self.fresh.get() - as_of)).saturating_sub(self.allowed.get())
     }
 
     /// So many are no part of the shard's share any more.

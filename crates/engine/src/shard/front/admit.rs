@@ -246,11 +246,11 @@ impl Front {
         }
         // What is kept for others may be less than it was: they wrote some of it since they were counted.
         let (quotas, used) = (&self.base.common.quotas, &self.base.common.used);
-        if quotas.recount_reserved(Some(key.view), used).await {
-            self.base.writer.check()?;
-            if let Some(promise) = self.capacity.promise_after_search(blocks, replaces) {
-                return Ok(promise);
-            }
+        // Whatever that finds: it may have been found since this writer was refused.
+        quotas.recount_reserved(Some(key.view), used).await;
+        self.base.writer.check()?;
+        if let Some(promise) = self.capacity.promise_after_search(blocks, replaces) {
+            return Ok(promise);
         }
         if let Some(promise) = self.wait_for_spreading(blocks, replaces).await? {
             return Ok(promise);

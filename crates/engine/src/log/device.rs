@@ -654,7 +654,7 @@ impl Store {
                 let write = zone.write(control.offset(), page);
                 let hangs =
                     |_| Error::new(Kind::Failed, "a device does not take a copy of the log");
-                reactor::timeout(FAR_PATIENCE, write).await.map_err(hangs)??;
+                reactor::timeout(patience_with(joining.drive), write).await.map_err(hangs)??;
             }
         }
         Ok(())

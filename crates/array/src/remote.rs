@@ -12,8 +12,8 @@ mod incarnation;
 mod key;
 mod operation;
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::value::RemoteNamespace;
 use media::drive::{Answer, Remote};
@@ -75,9 +75,9 @@ impl RemoteDrive {
         node: Uuid,
         forced: bool,
     ) -> crate::Result<Arc<Drive>> {
-        let alone = Alone::take(&place)?;
         let takes = if forced { Takes::Anybodys } else { Takes::Nodes };
         let core = Arc::new(Core::new(place, node, takes));
+        let alone = Alone::take(&core)?;
         Ok(Arc::new(Drive::Remote(Arc::new(Used { core, _alone: Some(alone) }))))
     }
 
@@ -102,28 +102,38 @@ impl RemoteDrive {
     }
 }
 
-/// Namespaces that this process has, each one once.
-static HELD: Mutex<BTreeSet<RemoteNamespace>> = Mutex::new(BTreeSet::new());
+/// Namespaces that this process has, each one once, and what its keys there have in common.
+static HELD: Mutex<BTreeMap<RemoteNamespace, u32>> = Mutex::new(BTreeMap::new());
+
+fn held() -> MutexGuard<'static, BTreeMap<RemoteNamespace, u32>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a key of this node is of a namespace that is had alone: it is known by another address then.
+fn is_held_here(key: u64) -> bool {
+    held().values().any(|&line| key::is_of_line(key, line))
+}
 
 /// That one of them is had.
 #[derive(Debug)]
 struct Alone(RemoteNamespace);
 
 impl Alone {
-    fn take(place: &RemoteNamespace) -> crate::Result<Self> {
-        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        if !held.insert(place.clone()) {
+    fn take(core: &Core) -> crate::Result<Self> {
+        let (place, mut held) = (&core.place, held());
+        if held.contains_key(place) {
             let what = format!("{place} is in use by this daemon already");
             return Err(crate::Error::new(api::v1::Kind::Conflict, what)
                 .help("each log has a namespace of its own"));
         }
+        held.insert(place.clone(), core.line);
         Ok(Self(place.clone()))
     }
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        HELD.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        held().remove(&self.0);
     }
 }
 
@@ -142,7 +152,7 @@ impl Drop for Used {
 
 impl Used {
     fn doing(&self, operation: Operation, offset: u64, len: u64) -> Doing<'_> {
-        Doing::new(&self.core, operation, offset, len)
+        Doing::new(&self.core, operation, offset, len, None)
     }
 }
 
@@ -178,13 +188,26 @@ impl Remote for Used {
         Some(format!("{}: {}", self.core.place, why.words))
     }
 
-    fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>> {
-        Box::pin(async move { self.doing(Operation::Read, offset, u64_of(len)).read(buffer).await })
+    fn read(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Answer<'_, Result<Buffer, Refused>> {
+        let doing = Doing::new(&self.core, Operation::Read, offset, u64_of(len), by);
+        Box::pin(async move { doing.read(buffer).await })
     }
 
-    fn write(&self, offset: u64, data: Buffer, fua: bool) -> Answer<'_, Result<(), Refused>> {
-        let len = u64_of(data.len());
-        Box::pin(async move { self.doing(Operation::Write, offset, len).write(data, fua).await })
+    fn write(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Answer<'_, Result<(), Refused>> {
+        let doing = Doing::new(&self.core, Operation::Write, offset, u64_of(data.len()), by);
+        Box::pin(async move { doing.write(data, fua).await })
     }
 
     fn flush(&self) -> Answer<'_, Result<(), Error>> {

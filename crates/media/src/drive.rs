@@ -227,12 +227,35 @@ impl Drive {
         self.check(operation, offset, u64_of(len))
     }
 
+    fn check_connection(
+        &self,
+        by: Option<u64>,
+        operation: Operation,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), Error> {
+        if by.is_none() || self.connection() == by {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Gone, operation, offset, u64_of(len)))
+    }
+
     /// Reads `len` bytes at `offset` into a buffer of this reactor's pool.
     ///
     /// # Errors
     /// `OutOfRange`, `TooLarge` past `TRANSFER_MAX`, and what the drive says.
     pub async fn read(&self, offset: u64, len: usize) -> Result<Buffer, Error> {
         self.read_from(offset, len, buffer::pool()).await
+    }
+
+    /// As [`read`](Self::read), by this [`connection`](Self::connection) only, where one is given.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); `Gone` when that connection is over.
+    pub async fn read_by(&self, by: Option<u64>, offset: u64, len: usize) -> Result<Buffer, Error> {
+        self.check_transfer(Operation::Read, offset, len)?;
+        let buffer = self.buffer(offset, len, &buffer::pool()).await;
+        self.fill_by(by, offset, len, buffer).await
     }
 
     /// As [`read`](Self::read), for callers that hold a buffer of the pool while they wait: if all of
@@ -269,10 +292,20 @@ impl Drive {
     /// # Errors
     /// As [`read`](Self::read).
     pub async fn fill(&self, offset: u64, len: usize, buffer: Buffer) -> Result<Buffer, Error> {
+        self.fill_by(None, offset, len, buffer).await
+    }
+
+    async fn fill_by(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Result<Buffer, Error> {
         self.check_transfer(Operation::Read, offset, len)?;
         let (mut again, mut buffer) = (Again::default(), buffer);
         loop {
-            let Refused { error, data } = match self.fill_once(offset, len, buffer).await {
+            let Refused { error, data } = match self.fill_once(by, offset, len, buffer).await {
                 Ok(filled) => return Ok(filled),
                 Err(refused) => refused,
             };
@@ -283,7 +316,14 @@ impl Drive {
         }
     }
 
-    async fn fill_once(&self, offset: u64, len: usize, buffer: Buffer) -> Result<Buffer, Refused> {
+    async fn fill_once(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Result<Buffer, Refused> {
+        self.check_connection(by, Operation::Read, offset, len)?;
         match self {
             Self::File(s) | Self::Block(s) => s.fill(offset, len, buffer).await,
             Self::Memory(region) => {
@@ -293,10 +333,14 @@ impl Drive {
             }
             Self::Faulty(f) => {
                 f.before(Operation::Read, offset, u64_of(len)).await?;
-                Ok(Box::pin(f.inner().fill(offset, len, buffer)).await?)
+                Ok(Box::pin(f.inner().fill_by(by, offset, len, buffer)).await?)
             }
-            Self::Simulated(s) => s.read(offset, len, buffer).await,
-            Self::Remote(r) => r.read(offset, len, buffer).await,
+            Self::Simulated(s) => {
+                let read = s.read(offset, len, buffer).await?;
+                self.check_connection(by, Operation::Read, offset, len)?;
+                Ok(read)
+            }
+            Self::Remote(r) => r.read(by, offset, len, buffer).await,
         }
     }
 
@@ -352,6 +396,21 @@ impl Drive {
         self.write_or_return(offset, data, fua).await.map_err(|refused| refused.error)
     }
 
+    /// As [`write`](Self::write), by this [`connection`](Self::connection) only, where one is given: by another one nothing
+    /// is written.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); `Gone` when that connection is over.
+    pub async fn write_by(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Result<(), Error> {
+        self.try_write(by, offset, data, fua).await.map_err(|refused| refused.error)
+    }
+
     /// As [`write`](Self::write); where there is no space for it, what was to be written comes back,
     /// to be written again.
     ///
@@ -363,10 +422,20 @@ impl Drive {
         data: Buffer,
         fua: bool,
     ) -> Result<(), Refused> {
+        self.try_write(None, offset, data, fua).await
+    }
+
+    async fn try_write(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Result<(), Refused> {
         self.check_transfer(Operation::Write, offset, data.len())?;
         let (mut again, mut data) = (Again::default(), data);
         loop {
-            let mut refused = match self.write_once(offset, data, fua).await {
+            let mut refused = match self.write_once(by, offset, data, fua).await {
                 Ok(()) => return Ok(()),
                 Err(refused) => refused,
             };
@@ -377,7 +446,14 @@ impl Drive {
         }
     }
 
-    async fn write_once(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Refused> {
+    async fn write_once(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Result<(), Refused> {
+        self.check_connection(by, Operation::Write, offset, data.len())?;
         match self {
             Self::File(s) | Self::Block(s) => s.write(offset, data, fua).await,
             Self::Memory(region) => {
@@ -387,10 +463,14 @@ impl Drive {
             }
             Self::Faulty(f) => {
                 f.before(Operation::Write, offset, u64_of(data.len())).await?;
-                Box::pin(f.inner().write_or_return(offset, data, fua)).await
+                Box::pin(f.inner().try_write(by, offset, data, fua)).await
             }
-            Self::Simulated(s) => s.write(offset, data, fua).await,
-            Self::Remote(r) => r.write(offset, data, fua).await,
+            Self::Simulated(s) => {
+                let len = data.len();
+                s.write(offset, data, fua).await?;
+                Ok(self.check_connection(by, Operation::Write, offset, len)?)
+            }
+            Self::Remote(r) => r.write(by, offset, data, fua).await,
         }
     }
 

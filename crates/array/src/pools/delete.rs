@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 
 use api::v1::Kind;
 use api::value::{DrivePath, LogPlace, Name};
-use engine::LogSpec;
 use engine::format::label::Label;
+use engine::{LogDevice, LogSpec};
 use media::Drive;
 use uuid::Uuid;
 
@@ -18,6 +18,7 @@ use super::made_of::{Made, MadeOf, labels, open_drive, open_known_log};
 use super::{Condition, Known, OpenPool, Opener, PoolDef, Pools, no_pool, opened_just_now};
 use crate::jobs::Task;
 use crate::limits::CLEAR_PATIENCE;
+use crate::lock::Lock;
 use crate::{Error, Result};
 
 /// How much a drive is asked to free at once: it goes on with what others ask of it in between.
@@ -84,7 +85,8 @@ impl Pools {
 }
 
 impl Opener {
-    /// Frees what a pool has on its drives, and makes them blank; the files of its log are removed. What is another pool's
+    /// Frees what a pool has on its drives, and makes them blank; the files of its log are removed, and namespaces of other
+    /// targets that have it read as zeroes. What is another pool's
     /// by now is left alone, and so are copies of drives: only what is where the pool had it is looked at. Gives what
     /// could not be cleared, in words.
     ///
@@ -106,11 +108,17 @@ impl Opener {
             }
         }
         for place in def.log.iter().chain(&def.log_to) {
-            if !place.path().is_some_and(Path::exists) {
-                continue;
-            }
-            if let Err(error) = remove_log(self.home()?, place, def.id) {
-                left.push(error.context);
+            let removed = match place {
+                LogPlace::Pmem(path) | LogPlace::Bbu(path) if path.exists() => {
+                    self.remove_log(place, path, def.id)
+                }
+                LogPlace::Remote(_) => self.clear_log(place, def.id),
+                LogPlace::Pmem(_) | LogPlace::Bbu(_) | LogPlace::Drives => continue,
+            };
+            match removed {
+                Ok(()) => {}
+                Err(error) if error.kind == Kind::Stopping => return Err(error),
+                Err(error) => left.push(error.context),
             }
         }
         Ok(left)
@@ -169,25 +177,73 @@ impl Opener {
             let cleared = clear(&drive, &tell).await;
             let _ = tell.send(Some(cleared));
         }));
-        let cleared = loop {
-            match told.recv_timeout(CLEAR_PATIENCE) {
-                // It goes on.
-                Ok(None) => {}
-                Ok(Some(cleared)) => break cleared,
-                Err(RecvTimeoutError::Timeout) => return Err(silent(path)),
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::new(Kind::Stopping, "the reactors have stopped"));
-                }
+        follow(&told, &path.display().to_string())
+    }
+
+    /// Removes the file of a log, if it is this pool's.
+    fn remove_log(&self, place: &LogPlace, path: &Path, pool: Uuid) -> Result<()> {
+        if self.log_of(place, pool)?.is_none() {
+            return Ok(());
+        }
+        fs::remove_file(path)
+            .map_err(|error| Error::failed(format!("cannot remove the log {place}"), error))
+    }
+
+    /// Makes a namespace of another target read as zeroes, if this pool's log is there: what hosts wrote is in it.
+    fn clear_log(&self, place: &LogPlace, pool: Uuid) -> Result<()> {
+        let Some((log, locks)) = self.log_of(place, pool)? else { return Ok(()) };
+        let (tell, told) = channel();
+        drop(self.home()?.call(move || async move {
+            let _held = locks;
+            for device in log.devices() {
+                let LogDevice::Remote(remote) = device else { continue };
+                let cleared = zero(&remote.drive, &tell).await;
+                let _ = tell.send(Some(cleared));
             }
-        };
-        cleared.map_err(|error| Error::failed(format!("cannot clear {}", path.display()), error))
+        }));
+        follow(&told, &place.to_string())
+    }
+
+    /// What is at a place, if it is the log of this pool.
+    fn log_of(&self, place: &LogPlace, pool: Uuid) -> Result<Option<(LogSpec, Vec<Arc<Lock>>)>> {
+        let places = std::slice::from_ref(place);
+        let (log, locks, _) = open_known_log(places, self.node, (None, None))?;
+        let failed = |error| Error::failed(format!("cannot read the log {place}"), error);
+        for device in log.devices() {
+            let looked =
+                self.home()?.call(move || async move { engine::log::pool_of(&device).await });
+            let of = looked
+                .wait()
+                .map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
+            if of.map_err(failed)? != Some(*pool.as_bytes()) {
+                return Ok(None);
+            }
+        }
+        Ok(Some((log, locks)))
     }
 }
 
-fn silent(path: &Path) -> Error {
-    let (path, seconds) = (path.display(), CLEAR_PATIENCE.as_secs());
+/// Waits until something is clear that tells how it goes on.
+fn follow(told: &Receiver<Option<Cleared>>, what: &str) -> Result<()> {
+    loop {
+        match told.recv_timeout(CLEAR_PATIENCE) {
+            Ok(None) => {}
+            Ok(Some(cleared)) => {
+                return cleared
+                    .map_err(|error| Error::failed(format!("cannot clear {what}"), error));
+            }
+            Err(RecvTimeoutError::Timeout) => return Err(silent(what)),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(Kind::Stopping, "the reactors have stopped"));
+            }
+        }
+    }
+}
+
+fn silent(what: &str) -> Error {
+    let seconds = CLEAR_PATIENCE.as_secs();
     let what = format!(
-        "{path} was asked to be cleared and has not answered for {seconds} s: it may still have the pool's label"
+        "{what} was asked to be cleared and has not answered for {seconds} s: it may still have what was the pool's"
     );
     Error::new(Kind::Failed, what)
 }
@@ -214,19 +270,14 @@ async fn clear(drive: &Drive, told: &Sender<Option<Cleared>>) -> Cleared {
     drive.flush().await
 }
 
-/// Removes the file of a log, if it is this pool's.
-fn remove_log(home: &reactor::Handle, place: &LogPlace, pool: Uuid) -> Result<()> {
-    let (log, _locks, _) = open_known_log(std::slice::from_ref(place), Uuid::nil(), (None, None))?;
-    let Some(path) = place.path() else { return Ok(()) };
-    let failed = |error| Error::failed(format!("cannot read the log {place}"), error);
-    for device in log.devices() {
-        let looked = home.call(move || async move { engine::log::pool_of(&device).await });
-        let of =
-            looked.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
-        if of.map_err(failed)? != Some(*pool.as_bytes()) {
-            return Ok(());
-        }
+/// Has a drive of another machine read as zeroes, all of it.
+async fn zero(drive: &Drive, told: &Sender<Option<Cleared>>) -> Cleared {
+    let mut offset = 0;
+    while offset < drive.capacity() {
+        let len = FREED_AT_ONCE.min(drive.capacity() - offset);
+        drive.write_zeroes(offset, len, true).await?;
+        offset += len;
+        let _ = told.send(None);
     }
-    fs::remove_file(path)
-        .map_err(|error| Error::failed(format!("cannot remove the log {place}"), error))
+    drive.flush().await
 }

@@ -14,6 +14,7 @@ use nvme::reservation::Type;
 
 use super::error::{Fault, Why};
 use super::incarnation::Incarnation;
+use super::is_held_here;
 use super::key::{Key, Takes, is_claiming};
 use crate::limits::{REMOTE_LEAVE, REMOTE_STEP};
 
@@ -77,6 +78,11 @@ fn plan(found: &[Registrant], key: Key, takes: Takes) -> Result<Plan, Why> {
         if !key.is_of_node(holder.key) && takes != Takes::Anybodys {
             let words =
                 format!("another node uses the namespace: reservation key {:#018x}", holder.key);
+            return Err(Why::new(Kind::Busy, words));
+        }
+        if key.is_of_node(holder.key) && !key.is_of_drive(holder.key) && is_held_here(holder.key) {
+            let words = "this daemon uses the namespace already, by another address or for another log: each copy of \
+                         a log has a namespace of its own";
             return Err(Why::new(Kind::Busy, words));
         }
         if takes == Takes::Own && !key.is_of_drive(holder.key) {

@@ -80,7 +80,7 @@ pub(super) struct Core {
     pub drive: u64,
     node: Uuid,
     /// What tells its keys from those of others of this node.
-    line: u32,
+    pub line: u32,
     /// Number of the incarnation that is held; 0 for none.
     current: AtomicU64,
     capacity: AtomicU64,

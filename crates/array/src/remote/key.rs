@@ -28,8 +28,7 @@ impl Key {
     pub fn new(node: Uuid, line: u32, incarnation: u64) -> Self {
         // A key is not 0 (NVMe Base 2.1, section 8.1.22.1).
         let tag = u64::from(crc32c(node.as_bytes()).max(1)) << NODE_SHIFT;
-        let line = u64::from(line & 0x00ff_ffff) << DRIVE_SHIFT;
-        Self(tag | line | (incarnation & 0x7f) << 1)
+        Self(tag | of_line(line) | (incarnation & 0x7f) << 1)
     }
 
     /// As it is once the namespace is held.
@@ -53,6 +52,17 @@ impl Key {
     }
 }
 
+const LINE: u32 = 0x00ff_ffff;
+
+fn of_line(line: u32) -> u64 {
+    u64::from(line & LINE) << DRIVE_SHIFT
+}
+
+/// Whether a key of this node is of the drive for which this was drawn.
+pub(super) fn is_of_line(key: u64, line: u32) -> bool {
+    key & of_line(LINE) == of_line(line)
+}
+
 /// Whether the one with this key had not seen yet that what was in flight before it has ended.
 pub(super) const fn is_claiming(key: u64) -> bool {
     key & CLAIMING != 0
@@ -73,6 +83,7 @@ mod tests {
         }
         let next = Key::new(node, 7, 1);
         assert!(key.is_of_node(next.settled()) && !key.is_of_drive(next.settled()));
+        assert!(is_of_line(key.claiming(), 0xffff_ffff) && !is_of_line(next.settled(), 8));
         let foreign = Key::new(other, 0xffff_ffff, 1);
         assert!(!key.is_of_node(foreign.settled()) && !key.is_of_drive(foreign.settled()));
         assert_ne!(key, Key::new(node, 0xffff_ffff, 2), "another incarnation, another key");

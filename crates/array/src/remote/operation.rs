@@ -21,6 +21,8 @@ pub(super) struct Doing<'a> {
     operation: Operation,
     offset: u64,
     len: u64,
+    /// The only incarnation that it may go by.
+    by: Option<u64>,
     begun: Nanos,
 }
 
@@ -48,8 +50,15 @@ impl Drop for Change<'_> {
 }
 
 impl<'a> Doing<'a> {
-    pub fn new(core: &'a Arc<Core>, operation: Operation, offset: u64, len: u64) -> Self {
-        Self { core, operation, offset, len, begun: now_exact() }
+    /// `by`: the only incarnation that it may go by, where there is one.
+    pub fn new(
+        core: &'a Arc<Core>,
+        operation: Operation,
+        offset: u64,
+        len: u64,
+        by: Option<u64>,
+    ) -> Self {
+        Self { core, operation, offset, len, by, begun: now_exact() }
     }
 
     fn error(&self, why: &Why) -> media::Error {
@@ -68,6 +77,9 @@ impl<'a> Doing<'a> {
             Err(_) => Err(late("it was not connected")),
         };
         let association = associated.map_err(|why| self.error(&why))?;
+        if self.by.is_some_and(|by| by != association.incarnation) {
+            return Err(self.error(&Why::gone("its connection is over, and there is another one")));
+        }
         let geometry = association.namespace.geometry();
         let block = u64::from(geometry.block_bytes);
         if !self.offset.is_multiple_of(block) || !self.len.is_multiple_of(block) {

@@ -162,6 +162,7 @@ fn a_target_that_went_away_is_told_of_at_once_and_comes_back() {
         let mut peer = peer();
         let (remote, drive) = RemoteDrive::open(at(peer.port), NODE);
         write(&drive, 0, 1).await.unwrap();
+        let before = drive.connection();
         peer.stop();
         let begun = reactor::now_exact();
         let error = write(&drive, 0, 2).await.unwrap_err();
@@ -176,6 +177,15 @@ fn a_target_that_went_away_is_told_of_at_once_and_comes_back() {
         write_again(&drive, 4096, 3).await;
         assert_eq!((byte(&drive, 0).await.unwrap(), byte(&drive, 4096).await.unwrap()), (1, 3));
         assert!(matches!(remote.state(), RemoteState::Connected { .. }));
+
+        // What was to go by the connection before is not sent.
+        let Drive::Remote(used) = &*drive else { panic!("{drive:?}") };
+        assert!(before.is_some() && used.connection() != before);
+        let refused = used.write(before, 4096, filled(4096, 4).await, true).await.unwrap_err();
+        assert_eq!(refused.error.kind, Kind::Gone, "{}", refused.error);
+        let buffer = buffer::alloc(4096).await;
+        assert_eq!(used.read(before, 0, 4096, buffer).await.unwrap_err().error.kind, Kind::Gone);
+        assert_eq!(byte(&drive, 4096).await.unwrap(), 3);
     });
 }
 
@@ -273,11 +283,23 @@ impl Remote for Stuck {
         Some(1)
     }
 
-    fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>> {
+    fn read(
+        &self,
+        _: Option<u64>,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Answer<'_, Result<Buffer, Refused>> {
         Box::pin(async move { Ok(self.drive.fill(offset, len, buffer).await?) })
     }
 
-    fn write(&self, offset: u64, data: Buffer, fua: bool) -> Answer<'_, Result<(), Refused>> {
+    fn write(
+        &self,
+        _: Option<u64>,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Answer<'_, Result<(), Refused>> {
         Box::pin(async move {
             if self.writes.fetch_add(1, Ordering::Relaxed) == 0 {
                 self.goes_on.until(|goes_on| goes_on.then_some(())).await;

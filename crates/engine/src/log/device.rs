@@ -466,6 +466,11 @@ impl Store {
         Holder { pool: self.owner.pool(), member: member.id, term }
     }
 
+    /// All devices have this control slot, or a later one.
+    pub fn found(&self, control: &Control) {
+        self.generation.set(control.generation);
+    }
+
     /// Writes a control slot to every device; durable when this returns.
     ///
     /// # Errors

@@ -89,6 +89,7 @@ async fn fetch(ring: &Ring, epoch: u32, store: &Store) -> Result<bool> {
 /// Makes every device hold what was found, and begins an epoch, so that what is left of a torn tail
 /// never fits after the records to come.
 async fn begin_epoch(ring: &mut Ring, settled: u64, store: &Store) -> Result<()> {
+    store.found(&ring.control);
     let control = ring.control.after_open();
     store.write_control(&control).await?;
     ring.control = control;

@@ -45,7 +45,8 @@ impl Pair {
     fn start_other(&self) -> Daemon {
         let (file, port) = (self.at("other.img"), self.other_port);
         let serve = format!("serve drive:{},size=16MiB --subnqn {LOGS}", file.display());
-        let serve = format!("{serve} --listen 127.0.0.1:{port} --discovery off");
+        let serve =
+            format!("{serve} --listen 127.0.0.1:{port} --listen 127.0.0.2:{port} --discovery off");
         Daemon::start(&self.at("there"), &serve)
     }
 
@@ -322,6 +323,10 @@ fn another_node_imports_a_pool_with_what_the_other_target_has_of_its_log() {
     assert_eq!(json(&heir, &format!("{import} --force"))["name"], "fast");
     json(&heir, &format!("volume map fast/v --subnqn {VOLUME} --allow-any-host"));
     pair.check_at(port);
+    // What hosts wrote does not stay on the other machine.
+    json(&heir, "volume unmap fast/v --yes");
+    json(&heir, "pool delete fast --yes");
+    assert!(fs::read(pair.at("other.img")).unwrap().iter().all(|&byte| byte == 0));
     daemon.stop();
     other.stop();
 }
@@ -333,6 +338,7 @@ fn places_that_cannot_have_a_log_are_refused_in_words() {
     let drives = pair.drives(",size=320MiB");
     let (memory, namespace) = (pair.memory("log"), pair.namespace());
     let absent = namespace.replace(&format!("{LOGS}/1"), &format!("{LOGS}/7"));
+    let by_another_way = namespace.replace("127.0.0.1", "127.0.0.2");
     let nobody = format!("tcp://127.0.0.1:{}/{LOGS}/1", free_port());
     let refused = |log: &[&str]| {
         let log = log.iter().map(|place| format!(" --log {place}")).collect::<String>();
@@ -346,6 +352,7 @@ fn places_that_cannot_have_a_log_are_refused_in_words() {
         (vec![&*memory, &absent], "namespace 7 is not active"),
         (vec![&memory, &nobody], "cannot connect to 127.0.0.1"),
         (vec![&namespace, &namespace], "is given twice"),
+        (vec![&namespace, &by_another_way], "uses the namespace already"),
         (vec![&memory, &namespace, &absent], "make no commit log together"),
         (vec!["drives", &namespace], "make no commit log together"),
     ] {

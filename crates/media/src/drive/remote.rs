@@ -17,6 +17,8 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// [`Kind::Unsupported`]: nothing is read here to be written in part. It is asked for ranges within its capacity only,
 /// but while that is not known.
 ///
+/// A read or a write may name the [`connection`](Remote::connection) that it is to go by: by another one nothing is sent.
+///
 /// The kind of an error that tells of the connection is none that passes by itself ([`Kind::Passing`],
 /// [`Kind::Full`]): such an operation is not tried again here. One that was given up must never change the drive
 /// after another began that the drive answers: what keeps it from that is the implementation's.
@@ -46,10 +48,22 @@ pub trait Remote: Debug + Send + Sync {
     }
 
     /// Reads `len` bytes at `offset` into the start of `buffer`.
-    fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>>;
+    fn read(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Answer<'_, Result<Buffer, Refused>>;
 
     /// Writes what `data` shows at `offset`; with `fua` it is durable when this returns.
-    fn write(&self, offset: u64, data: Buffer, fua: bool) -> Answer<'_, Result<(), Refused>>;
+    fn write(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Answer<'_, Result<(), Refused>>;
 
     /// Makes every completed write durable.
     fn flush(&self) -> Answer<'_, Result<(), Error>>;

@@ -55,11 +55,23 @@ impl Remote for Late {
         Some(1)
     }
 
-    fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>> {
+    fn read(
+        &self,
+        _: Option<u64>,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Answer<'_, Result<Buffer, Refused>> {
         Box::pin(async move { Ok(self.drive.fill(offset, len, buffer).await?) })
     }
 
-    fn write(&self, offset: u64, data: Buffer, fua: bool) -> Answer<'_, Result<(), Refused>> {
+    fn write(
+        &self,
+        _: Option<u64>,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Answer<'_, Result<(), Refused>> {
         Box::pin(async move {
             self.wait().await;
             self.drive.write_or_return(offset, data, fua).await

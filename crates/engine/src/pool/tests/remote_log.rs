@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use media::drive::{Answer, Remote};
+use media::drive::{Answer, Remote, SimulatedContents};
 use media::{Refused, Simulated, SimulatedPmem};
 use reactor::buffer::Buffer;
 
@@ -74,6 +74,9 @@ struct Namespace {
     reads: AtomicUsize,
     /// Reads that it does not answer, by number.
     silence: std::ops::Range<usize>,
+    writes: AtomicUsize,
+    /// As its first write comes, it is reached anew, with what it had once.
+    goes_back: Option<SimulatedContents>,
 }
 
 /// As a process finds it that has just started.
@@ -83,9 +86,18 @@ fn namespace(far: &Arc<Simulated>) -> Arc<Drive> {
 
 /// One that does not answer these reads.
 fn breaking_off(far: &Arc<Simulated>, silence: std::ops::Range<usize>) -> Arc<Drive> {
+    made(far, silence, None)
+}
+
+fn made(
+    far: &Arc<Simulated>,
+    silence: std::ops::Range<usize>,
+    goes_back: Option<SimulatedContents>,
+) -> Arc<Drive> {
     let (drive, is_known) = (Drive::Simulated(Arc::clone(far)), AtomicBool::new(false));
-    let reads = AtomicUsize::new(0);
-    Arc::new(Drive::Remote(Arc::new(Namespace { drive, is_known, reads, silence })))
+    let (reads, writes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let namespace = Namespace { drive, is_known, reads, silence, writes, goes_back };
+    Arc::new(Drive::Remote(Arc::new(namespace)))
 }
 
 type Done<T, E> = std::result::Result<T, E>;
@@ -94,6 +106,15 @@ type Done<T, E> = std::result::Result<T, E>;
 fn aligned(offset: u64, len: usize) {
     let block = stdx::num::u64_of(BLOCK);
     assert!(offset.is_multiple_of(block) && len.is_multiple_of(BLOCK), "{len} bytes at {offset}");
+}
+
+/// By this connection nothing is sent any more.
+fn check(drive: &Drive, by: Option<u64>, operation: media::Operation) -> Done<(), media::Error> {
+    if by.is_none() || drive.connection() == by {
+        return Ok(());
+    }
+    let kind = media::Kind::Gone;
+    Err(media::Error { kind, operation, offset: 0, len: 0, source: None })
 }
 
 impl Namespace {
@@ -130,7 +151,13 @@ impl Remote for Namespace {
         self.drive.connection()
     }
 
-    fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Done<Buffer, Refused>> {
+    fn read(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Answer<'_, Done<Buffer, Refused>> {
         Box::pin(async move {
             aligned(offset, len);
             if self.silence.contains(&self.reads.fetch_add(1, Ordering::Relaxed)) {
@@ -138,13 +165,31 @@ impl Remote for Namespace {
                 let kind = media::Kind::Gone;
                 return Err(media::Error { kind, operation, offset, len, source: None }.into());
             }
+            check(&self.drive, by, media::Operation::Read)?;
             self.note(self.drive.fill(offset, len, buffer).await.map_err(Refused::from))
         })
     }
 
-    fn write(&self, offset: u64, data: Buffer, fua: bool) -> Answer<'_, Done<(), Refused>> {
+    fn write(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Answer<'_, Done<(), Refused>> {
         aligned(offset, data.len());
-        Box::pin(async move { self.note(self.drive.write_or_return(offset, data, fua).await) })
+        Box::pin(async move {
+            if self.writes.fetch_add(1, Ordering::Relaxed) == 0
+                && let Some(old) = &self.goes_back
+            {
+                let Drive::Simulated(far) = &self.drive else { unreachable!() };
+                far.fail();
+                far.restore(old);
+                far.revive();
+            }
+            check(&self.drive, by, media::Operation::Write)?;
+            self.note(self.drive.write_or_return(offset, data, fua).await)
+        })
     }
 
     fn flush(&self) -> Answer<'_, Done<(), media::Error>> {
@@ -578,4 +623,36 @@ fn a_log_on_a_namespace_alone_goes_on_over_a_new_connection_with_what_it_had() {
             });
         }
     }
+}
+
+/// The only place that the log has loses its connection in the midst of an opening, and comes back with what it had long
+/// ago: that is not the log, whatever names it has.
+#[test]
+fn an_old_log_that_comes_back_in_the_midst_of_an_opening_is_not_the_log() {
+    let rig = Rc::new(Rig::new(11));
+    let (here, old) = (Rc::clone(&rig), Rc::new(RefCell::new(None)));
+    let before = Rc::clone(&old);
+    let model = reactor::simulate(11, async move {
+        let alone = LogSpec::Remote(vec![here.there()]);
+        let spec = PoolSpec { log_bytes: Some(LOG), ..spec(&here.drives, alone) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 100, 1).await;
+        *before.borrow_mut() = Some(here.far.contents());
+        pool.close().await.unwrap();
+        let pool = here.open(LogSpec::Remote(vec![here.there()])).await.unwrap();
+        scribble(&pool.volume("db").unwrap(), &mut model, 100, 2).await;
+        model
+    });
+    let is = rig.far.contents();
+    reactor::simulate(12, async move {
+        let comes_back = made(&rig.far, 0..0, old.borrow_mut().take());
+        let error = rig.open(LogSpec::Remote(vec![LogDevice::remote(comes_back)])).await;
+        assert_eq!(error.err().map(|error| error.kind), Some(Kind::Failed));
+        rig.far.restore(&is);
+        rig.restart();
+        let pool = rig.has(LogSpec::Remote(vec![rig.there()]), &model).await;
+        pool.close().await.unwrap();
+    });
 }

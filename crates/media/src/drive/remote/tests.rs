@@ -64,14 +64,26 @@ impl Remote for Elsewhere {
         Some(1)
     }
 
-    fn read(&self, offset: u64, len: usize, buffer: Buffer) -> Answer<'_, Result<Buffer, Refused>> {
+    fn read(
+        &self,
+        _: Option<u64>,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Answer<'_, Result<Buffer, Refused>> {
         Box::pin(async move {
             let drive = self.ask(Operation::Read, offset, u64_of(len))?;
             Ok(drive.fill(offset, len, buffer).await?)
         })
     }
 
-    fn write(&self, offset: u64, data: Buffer, fua: bool) -> Answer<'_, Result<(), Refused>> {
+    fn write(
+        &self,
+        _: Option<u64>,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Answer<'_, Result<(), Refused>> {
         Box::pin(async move {
             let drive = self.ask(Operation::Write, offset, u64_of(data.len()))?;
             drive.write_or_return(offset, data, fua).await

@@ -81,6 +81,9 @@ pub struct PoolDef {
     /// The newest term of its labels that this node knows of: what is older than that is not the pool's newest.
     #[serde(default)]
     pub term: u64,
+    /// The name of its log when it was opened last: with another one half of its drives are another machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_id: Option<Uuid>,
     /// It is being exported: it is known for as long as its drives do not say that it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exporting: bool,

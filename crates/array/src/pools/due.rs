@@ -139,7 +139,7 @@ impl Pools {
                         *at = now;
                     }
                 }
-                known.def.term = pool.term();
+                (known.def.term, known.def.log_id) = (pool.term(), Some(pool.log_id()));
                 known.def.exporting = false;
                 (known.def.log, known.def.log_to) = (pool.places(), Vec::new());
                 (known.tries, known.deadline, known.told) = (0, None, false);

@@ -59,6 +59,7 @@ pub struct OpenPool {
     log_lost: bool,
     log_rebuilt: bool,
     term: u64,
+    log_id: Uuid,
     /// Until it is closed.
     locks: Mutex<Vec<Arc<Lock>>>,
     /// Every drive that it was given: what one was asked to do may outlive the pool.
@@ -79,6 +80,7 @@ struct Opened {
     log_lost: bool,
     log_rebuilt: bool,
     term: u64,
+    log_id: Uuid,
 }
 
 async fn hold(pool: Pool) -> engine::Result<Opened> {
@@ -87,7 +89,8 @@ async fn hold(pool: Pool) -> engine::Result<Opened> {
     let (log_lost, log_rebuilt) = (pool.has_lost_log(), pool.has_new_log());
     HELD.with_borrow_mut(|held| held.insert(Uuid::from_bytes(status.id), pool));
     let (name, id, term) = (status.name, status.id, status.log.durable_term);
-    Ok(Opened { name, id, volumes, log_lost, log_rebuilt, term })
+    let log_id = Uuid::from_bytes(status.log.id);
+    Ok(Opened { name, id, volumes, log_lost, log_rebuilt, term, log_id })
 }
 
 /// The pool of this reactor that has a volume, by the volume's identity.
@@ -177,6 +180,7 @@ impl OpenPool {
             log_lost: opened.log_lost,
             log_rebuilt: opened.log_rebuilt,
             term: opened.term,
+            log_id: opened.log_id,
             locks: Mutex::new(locks),
             media: Mutex::new(media),
             ends: Mutex::default(),
@@ -201,6 +205,11 @@ impl OpenPool {
     /// The term of its labels when it was opened.
     pub const fn term(&self) -> u64 {
         self.term
+    }
+
+    /// The name of its log, which is the same as long as it is open.
+    pub const fn log_id(&self) -> Uuid {
+        self.log_id
     }
 
     /// What identifies it for ever.

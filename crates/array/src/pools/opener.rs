@@ -140,6 +140,7 @@ impl Opener {
                 degraded,
                 unattended: degraded,
                 known_term: def.term,
+                known_log: def.log_id.map(Uuid::into_bytes),
                 ..OpenOptions::default()
             },
         )?;
@@ -217,6 +218,7 @@ impl Opener {
             log,
             log_to,
             term,
+            log_id: Some(pool.log_id()),
             exporting: false,
             deleting: false,
             scrub,
@@ -301,6 +303,7 @@ impl Opener {
             log,
             log_to: Vec::new(),
             term,
+            log_id: Some(pool.log_id()),
             exporting: false,
             deleting: false,
             scrub,

@@ -35,6 +35,9 @@ pub struct OpenOptions {
     /// The term of the labels that whoever opens the pool knows of, 0 for none: with lower ones the drives that went
     /// on are missing.
     pub known_term: u64,
+    /// And the log, by [`LogStatus::id`](super::LogStatus::id): where nobody was asked, and the drives that are missing could
+    /// go on without those that are given, one of another name is another machine's.
+    pub known_log: Option<[u8; 16]>,
 }
 
 fn missing(what: impl Into<String>) -> Error {
@@ -167,10 +170,34 @@ fn check_history(labels: &[Label], newest: &Label) -> Result<()> {
 impl Sorted {
     /// Whether the drives that are missing could have been opened without those that are given.
     fn could_have_gone_on(&self) -> bool {
-        let missing = self.lost();
         let absent = self.drives.iter().zip(&self.label.drives);
         let is_new = absent.into_iter().any(|(drive, record)| drive.is_none() && !record.is_out());
-        is_new && missing >= self.label.needed()
+        is_new && self.others_suffice()
+    }
+
+    /// Whether the drives that are missing are enough for the pool.
+    fn others_suffice(&self) -> bool {
+        self.lost() >= self.label.needed()
+    }
+
+    /// Whether these are the drives that whoever opens the pool used last, as far as that is known.
+    fn check_known(&self, options: OpenOptions) -> Result<()> {
+        let label = &self.label;
+        if label.term < options.known_term && !canary::has(Canary::ForgetsTerm) {
+            return Err(missing(format!(
+                "pool {} was last used with later labels than the drives given have: newer drives are missing",
+                label.name
+            )));
+        }
+        let is_anothers = options.known_log.is_some_and(|known| known != label.log_id);
+        if is_anothers && options.unattended && self.others_suffice() {
+            return Err(missing(format!(
+                "the drives given of pool {} were used with another log than it was here, and those that are missing \
+                 have what it was here: give them, or open the pool degraded by hand for what these have",
+                label.name
+            )));
+        }
+        Ok(())
     }
 
     /// Drives that are not there, or not any more, of those that something of the pool lies on.
@@ -251,15 +278,10 @@ impl Pool {
     ) -> Result<Self> {
         let sorted = sort(drives, options).await?;
         sorted.check(options)?;
+        sorted.check_known(options)?;
         let risky = options.unattended && sorted.could_have_gone_on();
         let Sorted { mut label, drives, behind, returned, .. } = sorted;
         let newest_label = label.clone();
-        if label.term < options.known_term && !canary::has(Canary::ForgetsTerm) {
-            return Err(missing(format!(
-                "pool {} was last used with later labels than the drives given have: newer drives are missing",
-                label.name
-            )));
-        }
         // Whoever is absent now misses what is written from now on.
         let mut fewer = false;
         for (drive, record) in drives.iter().zip(&mut label.drives) {

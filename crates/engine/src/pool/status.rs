@@ -75,6 +75,8 @@ pub struct Spread {
 /// The commit logs of all shards together.
 #[derive(Clone, Debug)]
 pub struct LogStatus {
+    /// What its devices are known by: another one since the pool was opened with a new log.
+    pub id: [u8; 16],
     pub kind: LogKind,
     /// What an operator must know of how safe it is.
     pub protection: &'static str,
@@ -335,6 +337,7 @@ impl Pool {
         let current = self.0.common.superblock.members.current();
         let devices = current.max(usize::from(label.log_copies));
         LogStatus {
+            id: label.log_id,
             kind: label.log,
             protection: all().next().map_or("", |status| status.protection),
             bytes: all().map(|status| status.bytes).sum(),

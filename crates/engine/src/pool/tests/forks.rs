@@ -8,6 +8,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     accept_loss: false,
     unattended: false,
     known_term: 0,
+    known_log: None,
 };
 const UNATTENDED: OpenOptions = OpenOptions { unattended: true, ..DEGRADED };
 
@@ -124,6 +125,34 @@ fn what_half_of_a_pool_did_elsewhere_is_the_pool_s_where_the_other_did_nothing()
     reactor::simulate(3, async move {
         let both = [here.drives, elsewhere.drives].concat();
         let pool = open(&both, &here.log, UNATTENDED).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &theirs).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// Half of a mirror went on here, and the other elsewhere, where it was closed. That one is given alone: nothing but the
+/// name of its log tells that what was written here is not on it.
+#[test]
+fn what_half_of_a_pool_did_elsewhere_is_not_taken_for_what_the_other_did_here() {
+    let (here, elsewhere, model) = closed_mirror();
+    let (theirs, _) = goes_on(&elsewhere, DEGRADED, (model.clone(), 2), true);
+    reactor::simulate(3, async move {
+        let pool = open(&here.drives, &here.log, UNATTENDED).await.unwrap();
+        let log = pool.status().await.unwrap().log;
+        let (known_term, known_log) = (log.durable_term, Some(log.id));
+        let v = pool.volume("db").unwrap();
+        let mut ours = model;
+        verify(&v, &ours).await;
+        scribble(&v, &mut ours, 50, 4).await;
+        pool.close().await.unwrap();
+        let by_itself = OpenOptions { known_term, known_log, ..UNATTENDED };
+        assert_eq!(refusal(&elsewhere.drives, &here.log, by_itself).await, Kind::Missing);
+        let pool = open(&here.drives, &here.log, by_itself).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &ours).await;
+        pool.close().await.unwrap();
+        // Somebody may want it.
+        let by_hand = OpenOptions { known_term, known_log, ..DEGRADED };
+        let pool = open(&elsewhere.drives, &elsewhere.log, by_hand).await.unwrap();
         verify(&pool.volume("db").unwrap(), &theirs).await;
         pool.close().await.unwrap();
     });

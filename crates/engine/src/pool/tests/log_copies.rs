@@ -22,6 +22,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     accept_loss: false,
     unattended: false,
     known_term: 0,
+    known_log: None,
 };
 
 fn array(seed: u64) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>) {

@@ -21,6 +21,7 @@ const ACCEPTING: OpenOptions = OpenOptions {
     accept_loss: true,
     unattended: false,
     known_term: 0,
+    known_log: None,
 };
 
 /// Every version a block ever had; 0 for zeroes.

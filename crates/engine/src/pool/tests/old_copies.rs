@@ -17,6 +17,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     accept_loss: false,
     unattended: false,
     known_term: 0,
+    known_log: None,
 };
 
 async fn create(drives: &[Arc<Drive>], log: &LogSpec) -> (Pool, Volume) {

@@ -13,6 +13,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     accept_loss: false,
     unattended: false,
     known_term: 0,
+    known_log: None,
 };
 
 impl Rig {

@@ -19,6 +19,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     accept_loss: false,
     unattended: false,
     known_term: 0,
+    known_log: None,
 };
 
 const MIRROR: raid::Scheme = raid::Scheme::Mirror { copies: 2 };

@@ -16,6 +16,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     accept_loss: false,
     unattended: false,
     known_term: 0,
+    known_log: None,
 };
 
 fn without(drives: &[Arc<Drive>], gone: usize) -> Vec<Arc<Drive>> {

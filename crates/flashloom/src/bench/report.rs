@@ -1,4 +1,4 @@
-//! `flashloom bench report`: a file or device used locally against the same one over the fabric.
+//! `flashloom bench report`: a file or device used locally against the same one over the fabric, and small durable writes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -21,6 +21,8 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::log::{self, Format};
 use crate::output::{emit, json};
 use crate::serve::serve;
+
+mod durable;
 
 /// Bytes of the namespace in memory: far more than any cache of a processor.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -83,6 +85,8 @@ struct Side {
 struct Results {
     cases: Vec<Report>,
     depths: Report,
+    /// Where they are served here.
+    durable: Option<Report>,
 }
 
 /// `flashloom bench report`
@@ -143,7 +147,10 @@ fn compare(args: &ReportArgs, local: &Path) -> Outcome<Results> {
         let sides = served_sides(&node, bytes)?;
         let work = move || {
             let mut results = into.lock().map_err(|error| Failure::new(Exit::Failed, error))?;
-            sides.iter().try_for_each(|side| measure(&args, side, &mut results))
+            sides.iter().try_for_each(|side| measure(&args, side, &mut results))?;
+            let served = durable::Served::begin(&node, &args.out)?;
+            results.durable = Some(served.measure(&args)?);
+            Ok(())
         };
         tokio::task::spawn_blocking(work)
             .await
@@ -156,9 +163,14 @@ fn compare(args: &ReportArgs, local: &Path) -> Outcome<Results> {
     Ok(std::mem::take(&mut *results))
 }
 
+/// Of the address that it listens at.
+fn port_of(node: &Node) -> u16 {
+    node.bound(Address::loopback(0)).unwrap_or(Address::loopback(0)).socket().port()
+}
+
 /// The file or device and a namespace in memory, as they are served here.
 fn served_sides(node: &Arc<Node>, bytes: u64) -> Outcome<[Side; 2]> {
-    let port = node.bound(Address::loopback(0)).unwrap_or(Address::loopback(0)).socket().port();
+    let port = port_of(node);
     let node = Arc::clone(node);
     let probe = Probe::new(move || {
         let metrics = node.metrics();
@@ -180,7 +192,11 @@ fn desired(local: &Path) -> Outcome<Desired> {
     let memory = Backend::Memory { size: Size::new(MEMORY_BYTES) };
     let subsystem = SubsystemDef {
         allow_any_host: true,
-        namespaces: BTreeMap::from([(1, namespace(drive)), (2, namespace(memory))]),
+        namespaces: BTreeMap::from([
+            (1, namespace(drive)),
+            (2, namespace(memory)),
+            durable::namespace(),
+        ]),
         ..SubsystemDef::default()
     };
     let nqn: Nqn =
@@ -192,17 +208,24 @@ fn desired(local: &Path) -> Outcome<Desired> {
     })
 }
 
+/// What all loads have in common.
+fn shape(args: &ReportArgs, target: Target, rw: &str) -> Outcome<Job> {
+    Ok(Job {
+        pattern: load::Pattern::parse(rw, 50)?,
+        cpus: args.cpu.into_iter().collect(),
+        poll: args.poll.policy(),
+        ..Job::new(target)
+    })
+}
+
 fn job(args: &ReportArgs, side: &Side, rw: &str) -> Outcome<Job> {
     Ok(Job {
         name: side.name.to_owned(),
-        pattern: load::Pattern::parse(rw, 50)?,
         region: Some(side.bytes),
         limit: Limit::Runtime(args.runtime),
         ramp: args.runtime / 5,
         series: Some(Duration::from_secs(1)),
-        cpus: args.cpu.into_iter().collect(),
-        poll: args.poll.policy(),
-        ..Job::new(side.target.clone())
+        ..shape(args, side.target.clone(), rw)?
     })
 }
 
@@ -368,8 +391,17 @@ fn markdown(args: &ReportArgs, local: &Path, results: &Results) -> String {
             case.file
         );
     }
+    depths(&mut out, &results.depths);
+    if let Some(report) = &results.durable {
+        durable::markdown(&mut out, report);
+    }
+    out
+}
+
+/// The table over depths.
+fn depths(out: &mut String, report: &Report) {
     out.push_str("\n## 4K random read against depth, one queue\n\n| depth |");
-    let mut sides: Vec<&str> = results.depths.jobs.iter().map(|job| job.jobname.as_str()).collect();
+    let mut sides: Vec<&str> = report.jobs.iter().map(|job| job.jobname.as_str()).collect();
     sides.dedup();
     sides.iter().for_each(|side| {
         let _ = write!(out, " {side}, IOPS | {side}, mean us |");
@@ -378,7 +410,7 @@ fn markdown(args: &ReportArgs, local: &Path, results: &Results) -> String {
     for depth in DEPTHS {
         let _ = write!(out, "| {depth} |");
         let at = |job: &&JobReport| job.options.get("iodepth") == Some(&depth.to_string());
-        for job in results.depths.jobs.iter().filter(at) {
+        for job in report.jobs.iter().filter(at) {
             let figures = moved(job);
             let _ = write!(
                 out,
@@ -390,7 +422,6 @@ fn markdown(args: &ReportArgs, local: &Path, results: &Results) -> String {
         out.push('\n');
     }
     out.push_str("\n![throughput against depth](depth.svg)\n![mean latency against depth](depth-latency.svg)\n");
-    out
 }
 
 fn name(args: &ReportArgs) -> String {
@@ -405,15 +436,23 @@ fn write(dir: &Path, text: &str, results: &Results) -> Outcome {
             (plot::latency_percentiles(report), plot::latency_over_time(report));
         put(dir, &format!("latency-{}.svg", case.file), &percentiles.of(case.name).svg())?;
         put(dir, &format!("time-{}.svg", case.file), &time.of(case.name).svg())?;
-        let json = serde_json::to_string_pretty(report)
-            .map_err(|error| Failure::new(Exit::Failed, error))?;
-        put(dir, &format!("{}.json", case.file), &format!("{json}\n"))?;
+        put_json(dir, case.file, report)?;
+    }
+    if let Some(report) = &results.durable {
+        put(dir, "durable.svg", &durable::chart(report).svg())?;
+        put_json(dir, "durable", report)?;
     }
     if let Some([iops, latency]) = plot::depths(&results.depths) {
         put(dir, "depth.svg", &iops.svg())?;
         put(dir, "depth-latency.svg", &latency.svg())?;
     }
     Ok(())
+}
+
+fn put_json(dir: &Path, name: &str, report: &Report) -> Outcome {
+    let json =
+        serde_json::to_string_pretty(report).map_err(|error| Failure::new(Exit::Failed, error))?;
+    put(dir, &format!("{name}.json"), &format!("{json}\n"))
 }
 
 #[cfg(test)]

@@ -305,7 +305,9 @@ Examples:
 
 Local is the file or device itself, past the page cache, through the same reactor and the same load generator.
 Fabric is the same file or device, served by this program over NVMe/TCP on 127.0.0.1; with --traddr it is
-whatever is served there. A namespace in memory, served the same way, shows what the fabric alone costs.")]
+whatever is served there. A namespace in memory, served the same way, shows what the fabric alone costs.
+Where it is served here there are durable writes of 512 bytes to 16 KiB, too: to a volume of a pool of files
+in DIR with its log in /dev/shm, by NVMe/TCP and by a direct write window.")]
 pub struct ReportArgs {
     /// Where report.md, the plots and the results go.
     #[arg(long, value_name = "DIR")]

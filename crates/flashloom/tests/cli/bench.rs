@@ -125,11 +125,25 @@ fn the_report_compares_a_file_with_itself_over_the_fabric() {
     // Every picture is there, and nothing else is left behind.
     let pictures = text.split("](").skip(1).filter_map(|part| part.split_once(')'));
     let pictures: Vec<&str> = pictures.map(|(name, _)| name).collect();
-    assert_eq!(pictures.len(), 10);
+    assert_eq!(pictures.len(), 11);
     for name in pictures {
         assert!(fs::read_to_string(out.join(name)).unwrap().ends_with("</svg>\n"), "{name}");
     }
-    assert!(!out.join("local.img").exists() && !out.join("state").exists());
+    for left in ["local.img", "state", "drives"] {
+        assert!(!out.join(left).exists(), "{left}");
+    }
+    let durable = text.split("## Durable writes").nth(1).unwrap();
+    for bytes in [512, 1024, 2048, 4096, 8192, 16384] {
+        let row = durable.lines().find(|line| line.starts_with(&format!("| {bytes} |"))).unwrap();
+        assert!(!row.contains(" - "), "{row}");
+    }
+    let written: Value =
+        serde_json::from_str(&fs::read_to_string(out.join("durable.json")).unwrap()).unwrap();
+    let by_window =
+        written["jobs"].as_array().unwrap().iter().filter(|job| {
+            job["flashloom"]["direct_writes"].as_u64().is_some_and(|writes| writes > 0)
+        });
+    assert_eq!(by_window.count(), 6, "{written}");
 }
 
 #[test]

@@ -98,6 +98,8 @@ pub enum Canary {
     ForgetsTerm,
     /// A pool whose missing drives could have gone on without those that are given opens by itself, whatever its log says.
     AsksNoWitness,
+    /// Half of a pool opens by itself, whatever log it was used with.
+    ForgetsLog,
     /// A write is acknowledged without waiting for the log's other device, where it is to wait.
     WritesAhead,
     /// Likewise what makes a hole.
@@ -288,7 +290,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -334,6 +336,7 @@ impl Canary {
         Self::NamesLogsAlike,
         Self::ForgetsTerm,
         Self::AsksNoWitness,
+        Self::ForgetsLog,
         Self::WritesAhead,
         Self::ClearsAhead,
         Self::CopiesAhead,

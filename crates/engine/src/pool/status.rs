@@ -332,6 +332,12 @@ impl Pool {
         self.0.common.superblock.durable_term()
     }
 
+    /// [`LogStatus::id`] as it is now.
+    #[must_use]
+    pub fn log_id(&self) -> [u8; 16] {
+        self.0.common.superblock.label().log_id
+    }
+
     fn log_status(&self, label: &Label, parts: &[Part]) -> LogStatus {
         let all = || parts.iter().map(|part| &part.log);
         let current = self.0.common.superblock.members.current();

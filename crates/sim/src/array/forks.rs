@@ -77,7 +77,9 @@ pub struct Fork {
     model: Model,
     /// The pool was closed in order before: then what it held is known of both.
     closed: bool,
+    /// What the node knows of here.
     term: Cell<u64>,
+    log: Cell<Option<[u8; 16]>>,
     here: Cell<Written>,
     there: Cell<Written>,
     prng: RefCell<Prng>,
@@ -122,6 +124,7 @@ impl Media {
             model: model.clone(),
             closed: self.closed.get(),
             term: Cell::new(self.node.term()),
+            log: Cell::new(self.node.log()),
             here: Cell::default(),
             there: Cell::default(),
             prng: RefCell::new(prng),
@@ -186,10 +189,7 @@ impl Fork {
                 let accept_loss = !self.closed && self.kind != LogKind::Drives;
                 (&self.away, OpenOptions { accept_loss, ..OpenOptions::default() })
             }
-            Line::Here => {
-                let known_term = self.term.get();
-                (&self.stay, OpenOptions { unattended: true, known_term, ..OpenOptions::default() })
-            }
+            Line::Here => (&self.stay, OpenOptions { unattended: true, ..self.known() }),
         };
         let options = OpenOptions { degraded: true, ..options };
         let all = self.memory.len();
@@ -211,6 +211,7 @@ impl Fork {
         }
         if line == Line::Here {
             self.term.set(pool.durable_term());
+            self.log.set(Some(pool.log_id()));
         }
         let closed = self.chance(2);
         if closed {
@@ -282,12 +283,7 @@ impl Fork {
             _ => (self.some(&self.away), self.some(&self.stay)),
         };
         let drives = &back | &here;
-        let options = OpenOptions {
-            degraded: true,
-            unattended: self.chance(2),
-            known_term: self.term.get(),
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions { degraded: true, unattended: self.chance(2), ..self.known() };
         let what = format!(
             "drives {back:?} that come back, {here:?} that were here, {options:?}; here: {:?}, there: {:?}, \
              closed before: {}",
@@ -309,9 +305,10 @@ impl Fork {
         self.check(&pool, line).await.map_err(|wrong| format!("{what}: {wrong}"))?;
         let went_on_here = self.here.get().version > 0;
         let wrong = match line {
-            // What was open here before is all that is known of labels here: nothing tells an older life of drives that
-            // were closed elsewhere, when none of those here is there.
-            Line::There if went_on_here => !here.is_empty() || !self.there.get().closed,
+            // Somebody may want what is there, when none of the drives that went on here is.
+            Line::There if went_on_here => {
+                !here.is_empty() || !self.there.get().closed || options.unattended
+            }
             Line::There => false,
             Line::Here
                 if !went_on_here && options.unattended && !self.is_told(self.memory.len()) =>
@@ -324,6 +321,12 @@ impl Fork {
             return Err(format!("{what}: it opens as what went on {}", line.name()));
         }
         Ok(true)
+    }
+
+    /// What the node knows of here.
+    fn known(&self) -> OpenOptions {
+        let (known_term, known_log) = (self.term.get(), self.log.get());
+        OpenOptions { known_term, known_log, ..OpenOptions::default() }
     }
 
     fn some(&self, of: &BTreeSet<usize>) -> BTreeSet<usize> {

@@ -9,6 +9,8 @@ use stdx::Prng;
 pub(super) struct Node {
     /// The term of the pool's labels that it knows of.
     term: Cell<u64>,
+    /// And the name of its log when it was opened last.
+    log: Cell<Option<[u8; 16]>>,
     /// The pool as long as it is open.
     pool: RefCell<Option<Pool>>,
     prng: RefCell<Prng>,
@@ -17,22 +19,27 @@ pub(super) struct Node {
 impl Node {
     pub fn new(seed: u64) -> Self {
         let prng = RefCell::new(Prng::new(seed ^ 0x5eed_0da0_6057_0001));
-        Self { term: Cell::new(0), pool: RefCell::default(), prng }
+        Self { term: Cell::new(0), log: Cell::new(None), pool: RefCell::default(), prng }
     }
 
     pub const fn term(&self) -> u64 {
         self.term.get()
     }
 
+    pub const fn log(&self) -> Option<[u8; 16]> {
+        self.log.get()
+    }
+
     /// With what it knows: older labels are taken only by those who accept a loss.
     pub fn knowing(&self, options: OpenOptions) -> OpenOptions {
         let known_term = if options.accept_loss { 0 } else { self.term.get() };
-        OpenOptions { known_term, ..options }
+        OpenOptions { known_term, known_log: self.log.get(), ..options }
     }
 
     /// The pool was opened, which is kept at once.
     pub fn opened(&self, pool: &Pool) {
         self.term.set(pool.durable_term());
+        self.log.set(Some(pool.log_id()));
         self.pool.replace(Some(pool.clone()));
     }
 

@@ -449,8 +449,8 @@ fn find<const N: usize>(
 const STARTS_SEEDS: u64 = 12;
 
 /// Bugs in what a daemon believes that nobody asks.
-const STARTS_CANARIES: [Canary; 3] =
-    [Canary::NamesLogsAlike, Canary::ForgetsTerm, Canary::AsksNoWitness];
+const STARTS_CANARIES: [Canary; 4] =
+    [Canary::NamesLogsAlike, Canary::ForgetsTerm, Canary::AsksNoWitness, Canary::ForgetsLog];
 
 #[test]
 fn the_canaries_of_starts_are_found() {

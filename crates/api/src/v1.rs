@@ -2,6 +2,7 @@
 
 mod configuration;
 mod consent;
+mod drive;
 mod group;
 mod hardware;
 mod job;
@@ -18,6 +19,7 @@ mod volume;
 
 pub use configuration::KeptConfiguration;
 pub use consent::{Changed, Consent, Losses};
+pub use drive::{Drive, DriveCounters, DriveRejoin, DriveState, StaysOut};
 pub use group::{Group, GroupChange, NewGroup, NewGroupClone, NewGroupSnapshot};
 pub use hardware::{CriticalWarning, DriveHardware, DriveSmart, HardwareState};
 pub use job::{Job, JobBytes, JobKind, JobProgress, JobState};
@@ -30,10 +32,9 @@ pub use node::{
     PollPolicy, Reactor, Referral, Severity, Status,
 };
 pub use pool::{
-    CapacityBreakdown, Drive, DriveCounters, DriveHealth, DriveRejoin, DriveReplacement,
-    FoundDrive, FoundPool, LogChange, LogMove, LogMoved, LogPolicy, NewDrives, NewPool,
-    PlannedDrive, Pool, PoolHealth, PoolImport, PoolLog, PoolPlan, PoolSpace, PoolStatus, Raid,
-    RateLimit, Rebuild, SegmentCounts, Spread,
+    CapacityBreakdown, DriveReplacement, FoundDrive, FoundPool, LogChange, LogMove, LogMoved,
+    LogPolicy, NewDrives, NewPool, PlannedDrive, Pool, PoolHealth, PoolImport, PoolLog, PoolPlan,
+    PoolSpace, PoolStatus, Raid, RateLimit, Rebuild, SegmentCounts, Spread,
 };
 pub use problem::{Kind, Problem};
 pub use schedule::{NewSchedule, NewScheduleRule, Schedule, ScheduleChange, ScheduleRule};

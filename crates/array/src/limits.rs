@@ -137,6 +137,13 @@ pub const SPARE_PATIENCE: Duration = Duration::from_secs(2);
 /// with each attempt: one that comes and goes is of little use.
 pub const RETURN_PAUSE: Duration = Duration::from_secs(5);
 pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(600);
+/// How often a drive is taken back by itself within so long: it stays out then until an operator wants it. One that is
+/// moved to another slot, or whose shelf starts anew, comes back once or twice; the pauses between add up to minutes by then,
+/// and each return has the others read all that it has.
+pub const RETURNS_BORNE: usize = 5;
+/// See [`RETURNS_BORNE`].
+pub const RETURNS_WINDOW: Duration = Duration::from_secs(3600);
+
 /// How long a drive has to be well for its next failure to count as its first: one that stumbles for a reason of its own
 /// does so within hours, and once in a month says nothing.
 pub const FAILED_LATELY: Duration = Duration::from_secs(DAY);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use api::v1::{
-    Drive, DriveHardware, DriveHealth, Finding, HardwareState, Health, Namespace, Pool, Severity,
+    Drive, DriveHardware, DriveState, Finding, HardwareState, Health, Namespace, Pool, Severity,
     Spare,
 };
 use api::value::{Backend, Name};
@@ -31,7 +31,7 @@ pub use read::read;
 struct Watched {
     path: PathBuf,
     id: Uuid,
-    health: DriveHealth,
+    health: DriveState,
     facts: DriveHardware,
     /// When it is read next.
     due: Nanos,
@@ -45,7 +45,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(path: &Path, id: Uuid, health: DriveHealth, now: Nanos) -> Self {
+    fn new(path: &Path, id: Uuid, health: DriveState, now: Nanos) -> Self {
         Self {
             path: path.to_owned(),
             id,
@@ -261,7 +261,7 @@ impl Book {
         }
         for namespace in &in_use.namespaces {
             let Some(path) = drive_of(namespace) else { continue };
-            let health = if namespace.served { DriveHealth::Online } else { DriveHealth::Missing };
+            let health = if namespace.served { DriveState::Online } else { DriveState::Missing };
             let place = namespace_place(namespace);
             self.watch(&place, path, namespace.uuid, health, now);
             others.insert(place);
@@ -277,7 +277,7 @@ impl Book {
             let Some(status) = &pool.status else { continue };
             let is_left = |place: &Place| matches!(place, Place::Pool(of, index) if *of == pool.name && *index >= status.drives.len());
             self.drives.retain(|place, _| !is_left(place));
-            let works = status.drives.iter().filter(|drive| drive.health == DriveHealth::Online);
+            let works = status.drives.iter().filter(|drive| drive.health == DriveState::Online);
             let can_evacuate =
                 works.count() > usize::from(status.data) + usize::from(status.parity);
             for drive in &status.drives {
@@ -298,7 +298,7 @@ impl Book {
         place: &Place,
         path: &Path,
         id: Uuid,
-        health: DriveHealth,
+        health: DriveState,
         now: Nanos,
     ) -> &mut Watched {
         let watched =
@@ -369,7 +369,7 @@ impl Book {
 
 /// Where a drive is, if it is there.
 fn path_of(drive: &Drive) -> Option<&Path> {
-    let is_there = !matches!(drive.health, DriveHealth::Missing | DriveHealth::Vacant);
+    let is_there = !matches!(drive.health, DriveState::Missing | DriveState::Vacant);
     drive.path.as_deref().map(Path::new).filter(|_| is_there)
 }
 

@@ -31,10 +31,12 @@ mod export;
 mod groups;
 mod health;
 mod held;
+mod lives;
 mod look;
 mod made_of;
 mod open;
 mod opener;
+mod outlook;
 mod plan;
 mod reasons;
 mod rebuild;
@@ -51,12 +53,14 @@ pub use again::Reopening;
 use due::Sight;
 pub use due::sights;
 pub use held::{Group, Limits, NewNames, Snapshot};
+use lives::{Life, LifeChange};
 pub use look::needs;
 use made_of::Progress;
 pub use made_of::{MadeOf, Member};
 pub(crate) use open::pool_here;
 pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
+use outlook::Outlook;
 pub use reasons::Reason;
 pub use rebuild::{Moves, PausedRebuild};
 pub use returning::{Away, Due, Search, Searched};
@@ -108,6 +112,9 @@ pub struct PoolDef {
     /// Drives of which an operator had nothing more moved: none of it is by itself before they are whole.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub stopped: BTreeSet<u16>,
+    /// What is remembered of the drives in its places.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lives: BTreeMap<u16, Life>,
     /// Bytes in a second that the rebuild or evacuation under way moves at most, should the node go on with it; 0 for as
     /// many as there is time for.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -169,6 +176,8 @@ pub struct Known {
     ending: Option<Arc<OpenPool>>,
     /// Places whose drives an operator took out since the node started, to be replaced by spares at once.
     given_up: BTreeSet<u16>,
+    /// What is going to be done about drives that it lacks.
+    outlooks: BTreeMap<u16, Outlook>,
 }
 
 impl Known {
@@ -186,6 +195,7 @@ impl Known {
             again_open: false,
             ending: None,
             given_up: BTreeSet::new(),
+            outlooks: BTreeMap::new(),
         }
     }
 
@@ -365,6 +375,14 @@ impl Pools {
         };
     }
 
+    /// An operator wants a drive back, and it is by now or not: what it did before does not count any more.
+    pub fn welcome_drive(&mut self, of: &PoolDrive, is_back: bool) {
+        let known = self.known.get_mut(&of.pool);
+        if let Some(life) = known.and_then(|known| known.def.lives.get_mut(&of.index)) {
+            life.welcome(is_back);
+        }
+    }
+
     /// What identifies a pool for ever.
     ///
     /// # Errors
@@ -381,10 +399,21 @@ impl Pools {
         Ok(&mut self.known.get_mut(name).ok_or_else(|| no_pool(name))?.def)
     }
 
-    /// Takes what came of a search; whether drives are elsewhere now.
-    pub fn searched(&mut self, name: Name, away: Away, moved: Vec<(usize, PathBuf)>) -> bool {
+    /// Takes what came of a search; whether that is to be written down.
+    pub fn searched(
+        &mut self,
+        name: Name,
+        away: Away,
+        moved: Vec<(usize, PathBuf)>,
+        lives: Vec<LifeChange>,
+        outlooks: BTreeMap<u16, Outlook>,
+    ) -> bool {
         let Some(known) = self.known.get_mut(&name) else { return false };
+        known.outlooks = outlooks;
         let mut is_elsewhere = false;
+        for change in lives {
+            is_elsewhere |= change.take(&mut known.def.lives);
+        }
         for (index, path) in moved {
             if let Some(place) = known.def.drives.get_mut(index) {
                 is_elsewhere |= *place != path;

@@ -180,7 +180,7 @@ async fn measure(shape: Shape, rounds: usize) -> Result<(), Box<dyn Error>> {
         let mut prng = Prng::new(3);
         parts.read = rig.read(&mut prng).await?;
         for drive in 0..u16::from(shape.parity) {
-            rig.segments.drives().fail(drive);
+            rig.segments.drives().fail(drive, engine::drives::Cause::Operator);
         }
         parts.degraded = rig.read(&mut prng).await?;
         all.push(parts);

@@ -1,5 +1,6 @@
 //! The drives of a pool: which can be used, and what each has done. Nothing here knows of segments or labels.
 
+mod cause;
 mod company;
 mod counters;
 mod health;
@@ -9,6 +10,7 @@ mod space_wait;
 mod verdicts;
 mod write;
 
+pub use cause::Cause;
 pub use company::Company;
 pub use counters::DriveCounters;
 pub(crate) use read::Trust;
@@ -23,6 +25,7 @@ use counters::Counters;
 use health::{Budget, Pace};
 use media::Drive;
 use media::memory::SharedRegion;
+use reactor::Nanos;
 use slot::{Extent, Slot};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -171,7 +174,7 @@ impl DriveSet {
     /// Nothing of the pool lies in a place any more. A drive that is there is out of use.
     pub fn set_vacant(&self, drive: u16) {
         self.slot(drive).set_vacant(true);
-        self.fail(drive);
+        self.fail(drive, Cause::because("nothing of the pool is left there"));
     }
 
     /// From now on something of the pool may lie in a place.
@@ -213,6 +216,19 @@ impl DriveSet {
     #[must_use]
     pub fn written(&self, drive: u16) -> Option<&Arc<Drive>> {
         self.slot(drive).drive_if(DriveState::is_written)
+    }
+
+    /// Why a drive is out of use, if it was taken out since the pool was opened.
+    #[must_use]
+    pub fn cause(&self, drive: u16) -> Option<&Cause> {
+        self.slot(drive).cause()
+    }
+
+    /// When what can be done with a drive was changed last, on the reactors' clock; `None` where it is as the pool was
+    /// opened.
+    #[must_use]
+    pub fn changed(&self, drive: u16) -> Option<Nanos> {
+        self.slot(drive).changed()
     }
 
     /// How often a drive was taken back since the pool was opened.

@@ -163,9 +163,10 @@ const _: () = assert!(TRANSFER_DEADLINES.1.as_secs() < HUNG_FOR.as_secs());
 pub(crate) const ERRORS_BORNE: u64 = 1000;
 pub(crate) const ERROR_WINDOW: Duration = Duration::from_secs(3600);
 
-/// How often the drives of one place are taken back while a pool is open: each stays held until it is closed. One that
-/// comes and goes more often is of no use to anybody.
-pub(crate) const RETURNS_MAX: usize = 15;
+/// How often the drives of one place are taken back while a pool is open: each stays held until it is closed, with its
+/// file descriptor. Once a week for as long as a drive lives; what comes and goes faster is kept out long before, by
+/// whoever opened the pool.
+pub(crate) const RETURNS_MAX: usize = 254;
 
 /// How long a drive waits that failed to take a copy of the log, or lost it again, before it is tried once more: the
 /// first time, and however often it was tried.

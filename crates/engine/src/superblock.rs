@@ -11,9 +11,11 @@ use reactor::{join_all, now};
 
 use crate::area;
 use crate::canary::{self, Canary, Step};
-use crate::drives::{Company, DriveSet, DriveSlot, DriveState};
+use crate::drives::{Cause, Company, DriveSet, DriveSlot, DriveState};
 use crate::error::{Error, Kind, Result};
-use crate::format::label::{DriveMark, DriveRecord, Label, LogKind, LogMember, PoolState};
+use crate::format::label::{
+    DriveMark, DriveRecord, Label, LogKind, LogMember, PoolState, StaysOut,
+};
 use crate::format::root::Root;
 use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
@@ -210,6 +212,10 @@ impl Superblock {
                     failed.push(index);
                 }
                 DriveState::Failed => {
+                    if !drive.is_out() && matches!(self.drives.cause(index), Some(Cause::Faults(_)))
+                    {
+                        drive.stays_out = Some(StaysOut::Faults);
+                    }
                     fewer |= !drive.is_out();
                     drive.set_mark(DriveMark::Failed, label.epoch);
                     failed.push(index);
@@ -291,7 +297,7 @@ impl Superblock {
         self.drives.put(index, drive)?;
         let mut label = self.label();
         let record = &mut label.drives[usize::from(index)];
-        (record.is_retired, record.is_leaving) = (false, false);
+        (record.stays_out, record.is_leaving) = (None, false);
         if !canary::has(Canary::KeepsIdentity) {
             record.id = id;
         }
@@ -340,9 +346,9 @@ impl Superblock {
     async fn begin_resync(&self, index: u16, label: Label) -> Result<()> {
         self.kept.forget(index);
         let written = self.put_labels(label).await;
-        if written.is_err() {
+        if let Err(error) = &written {
             // Nobody makes it whole now: it may be taken back later.
-            self.drives.fail(index);
+            self.drives.fail(index, Cause::of("no labels could say that it is back", error));
         }
         written?;
         match self.drives.state(index) {
@@ -360,25 +366,38 @@ impl Superblock {
         let _turn = self.turn.hold().await;
         if let Some(drive) = self.drives.written(index).cloned() {
             self.check_log_without(index)?;
-            if !self.drives.fail_if_spared(index, &drive) {
+            if !self.drives.fail_if_spared(index, &drive, Cause::Operator) {
                 let context = format!("the redundancy does not bear the loss of drive {index} now");
                 return Err(Error::new(Kind::Invalid, context));
             }
         }
         let mut label = self.label();
-        label.drives[usize::from(index)].is_retired = true;
+        label.drives[usize::from(index)].stays_out = Some(StaysOut::Operator);
         self.put_labels(label).await
     }
 
-    /// A drive that an operator took out may be taken back from now on.
+    /// A drive that is out is not taken back from now on before an operator wants it back, once the labels say so.
+    ///
+    /// # Errors
+    /// `Exists` when it is in use, or being made whole; as [`write_labels`](Self::write_labels).
+    pub async fn keep_out(&self, index: u16, why: StaysOut) -> Result<()> {
+        self.check_out(index).await?;
+        let keep = |label: &mut Label| {
+            let record = &mut label.drives[usize::from(index)];
+            record.stays_out = record.stays_out.or(Some(why)).filter(|_| record.is_out());
+        };
+        self.write_labels(keep).await
+    }
+
+    /// A drive that was kept out may be taken back from now on.
     ///
     /// # Errors
     /// As [`write_labels`](Self::write_labels).
     pub async fn unretire(&self, index: u16) -> Result<()> {
-        if !self.label.lock().drives[usize::from(index)].is_retired {
+        if self.label.lock().drives[usize::from(index)].stays_out.is_none() {
             return Ok(());
         }
-        self.write_labels(|label| label.drives[usize::from(index)].is_retired = false).await
+        self.write_labels(|label| label.drives[usize::from(index)].stays_out = None).await
     }
 
     /// Which drives are being emptied, by their bits: the labels say so, for whoever opens the pool to go on with it.
@@ -411,7 +430,7 @@ impl Superblock {
         record.set_mark(DriveMark::Vacant, epoch);
         record.is_leaving = false;
         // One that an operator had emptied is not taken back by itself.
-        record.is_retired |= is_emptied;
+        record.stays_out = record.stays_out.or(is_emptied.then_some(StaysOut::Operator));
         self.put_labels(label).await?;
         self.drives.set_vacant(index);
         Ok(())
@@ -559,10 +578,10 @@ impl Superblock {
     async fn put_on_returned(&self, what: What<'_>, wanted: impl Fn(u16) -> bool) {
         for index in self.drives.indices().filter(|&index| wanted(index)) {
             if self.drives.state(index) == DriveState::Rejoining
-                && self.put_one(index, what, &Company::new(0)).await.is_err()
+                && let Err(error) = self.put_one(index, what, &Company::new(0)).await
                 && let Some(drive) = self.drives.written(index)
             {
-                self.drives.fail_one(index, drive);
+                self.drives.fail_one(index, drive, Cause::of("a write", &error));
             }
         }
     }
@@ -590,8 +609,10 @@ impl Superblock {
         let written = self.drives.in_company(index, company, write).await;
         let written = written.unwrap_or_else(|| Err(gone()));
         let written = written.map_err(|e| Error::caused(e.kind, format!("drive {index}"), e));
-        if written.as_ref().is_err_and(|e| !matches!(e.kind, Kind::Full | Kind::Busy)) {
-            self.drives.fail_one(index, &drive);
+        if let Err(error) = &written
+            && !matches!(error.kind, Kind::Full | Kind::Busy)
+        {
+            self.drives.fail_one(index, &drive, Cause::of("a write", error));
         }
         written?;
         if matches!(what, What::Label(_)) {

@@ -1,8 +1,6 @@
 //! Commands about drives of pools, which speak to the running daemon.
 
-use api::v1::{
-    Drive, DriveHealth, DriveRejoin, DriveReplacement, NewDrives, RateLimit, Rebuild, Spare,
-};
+use api::v1::{Drive, DriveReplacement, DriveState, NewDrives, RateLimit, Rebuild, Spare};
 use api::value::{DrivePath, Name, Size};
 use comfy_table::Table;
 use control::Client;
@@ -14,7 +12,7 @@ use crate::confirm::meant;
 use crate::daemon::ask;
 use crate::exit::Outcome;
 use crate::jobs::follow;
-use crate::manage::absolute_drive;
+use crate::manage::{absolute_drive, time};
 use crate::output::{facts, gone, or_dash, print, table};
 use crate::physical::{self, Light};
 use crate::spares;
@@ -180,20 +178,22 @@ where
     drive.map_or(Ok(()), |drive| print(global.output, &drive, drive_facts))
 }
 
-/// A drive's health, with how far it is being made whole.
-pub fn health(drive: &Drive) -> String {
-    let health = if drive.slow { "slow" } else { drive.health.name() };
+/// A drive's state, with how far it is being made whole, or why it is out.
+pub fn state(drive: &Drive) -> String {
+    let state = drive.state.name();
+    let failure = drive.rejoin.as_ref().and_then(|rejoin| rejoin.failure.as_ref());
     match &drive.rejoin {
-        Some(rejoin) if drive.health == DriveHealth::Rejoining => {
+        Some(rejoin) if drive.state == DriveState::Rejoining => {
             let size = |units: u64| Size::new(units * rejoin.unit_bytes);
-            format!("{health}, {} of {}", size(rejoin.done), size(rejoin.units))
+            format!("{state}, {} of {}", size(rejoin.done), size(rejoin.units))
         }
-        _ if drive.retired => format!("{health} (by an operator)"),
-        Some(DriveRejoin { failure: Some(why), .. }) if drive.health != DriveHealth::Online => {
-            format!("{health} ({why})")
-        }
-        _ if !drive.hardware.warnings.is_empty() => format!("{health}, warns"),
-        _ => health.to_owned(),
+        _ if drive.retired => format!("{state} (by an operator)"),
+        _ if drive.state.is_lost() => match drive.cause.as_ref().or(failure) {
+            Some(why) => format!("{state} ({why})"),
+            None => state.to_owned(),
+        },
+        _ if !drive.hardware.warnings.is_empty() => format!("{state}, warns"),
+        _ => state.to_owned(),
     }
 }
 
@@ -223,31 +223,34 @@ fn drive_table(all: &[Drive]) -> Table {
 }
 
 fn no_drives() -> Table {
-    let header = ["pool", "drive", "path", "health", "size", "read", "written", "errors"];
-    table(&header, &[1, 4, 5, 6, 7])
+    let header =
+        ["pool", "drive", "path", "state", "since", "size", "read", "written", "errors", "doing"];
+    table(&header, &[1, 5, 6, 7, 8])
 }
 
-fn drive_row(drive: &Drive) -> [String; 8] {
+fn drive_row(drive: &Drive) -> [String; 10] {
     let counters = drive.counters;
     let errors = counters.read_errors + counters.write_errors + counters.corrupt;
     [
         drive.pool.to_string(),
         drive.index.to_string(),
         or_dash(drive.path.as_ref()),
-        health(drive),
+        state(drive),
+        or_dash(drive.since_ms.and_then(time)),
         Size::new(drive.size).to_string(),
         Size::new(counters.bytes_read).to_string(),
         Size::new(counters.bytes_written).to_string(),
         errors.to_string(),
+        or_dash(drive.doing.as_ref()),
     ]
 }
 
 /// A spare has no place, and nothing is counted of it.
-fn spare_row(spare: &Spare) -> [String; 8] {
+fn spare_row(spare: &Spare) -> [String; 10] {
     let none = || "-".to_owned();
-    let (health, size) = (spares::health(spare), Size::new(spare.size).to_string());
-    let pool = spare.pool.to_string();
-    [pool, none(), spare.path.clone(), health, size, none(), none(), none()]
+    let (state, size) = (spares::state(spare), Size::new(spare.size).to_string());
+    let (pool, path) = (spare.pool.to_string(), spare.path.clone());
+    [pool, none(), path, state, none(), size, none(), none(), none(), none()]
 }
 
 fn drive_facts(drive: &Drive) -> Table {
@@ -258,7 +261,11 @@ fn drive_facts(drive: &Drive) -> Table {
         ("drive".to_owned(), drive.index.to_string()),
         ("path".to_owned(), or_dash(drive.path.as_ref())),
         ("id".to_owned(), drive.id.to_string()),
-        ("health".to_owned(), health(drive)),
+        ("state".to_owned(), state(drive)),
+        ("since".to_owned(), or_dash(drive.since_ms.and_then(time))),
+        ("cause".to_owned(), or_dash(drive.cause.as_ref())),
+        ("doing".to_owned(), or_dash(drive.doing.as_ref())),
+        ("returns within the last hour".to_owned(), drive.returns.to_string()),
         ("size".to_owned(), Size::new(drive.size).to_string()),
         count("reads", counters.reads),
         count("writes", counters.writes),
@@ -283,18 +290,37 @@ mod tests {
     fn a_drive_that_warns_is_seen_in_the_list() {
         let mut drive: Drive = serde_json::from_value(serde_json::json!({
             "pool": "fast", "index": 0, "id": "5f0c4f0e-5d39-4b43-8d39-0d6a2f3f7a10",
-            "health": "online", "size": 1,
+            "health": "online", "state": "online", "size": 1,
             "counters": {
                 "reads": 0, "writes": 0, "bytes_read": 0, "bytes_written": 0, "read_errors": 0,
                 "write_errors": 0, "corrupt": 0, "reconstructed": 0, "repaired": 0,
             },
         }))
         .unwrap();
-        assert_eq!(health(&drive), "online");
+        assert_eq!(state(&drive), "online");
         drive.hardware.warnings.push("the media is read-only".to_owned());
-        assert_eq!(health(&drive), "online, warns");
-        drive.slow = true;
-        assert_eq!(health(&drive), "slow, warns");
+        assert_eq!(state(&drive), "online, warns");
+        drive.state = DriveState::Slow;
+        assert_eq!(state(&drive), "slow, warns");
         assert!(drive_table(&[drive]).to_string().contains("slow, warns"));
+    }
+
+    #[test]
+    fn a_drive_that_is_out_tells_since_when_why_and_what_is_done() {
+        let drive: Drive = serde_json::from_value(serde_json::json!({
+            "pool": "fast", "index": 1, "id": "5f0c4f0e-5d39-4b43-8d39-0d6a2f3f7a10",
+            "health": "failed", "state": "failed", "since_ms": 1_000, "cause": "a write: timed out",
+            "doing": "is tried again in 5 s", "size": 1,
+            "counters": {
+                "reads": 0, "writes": 0, "bytes_read": 0, "bytes_written": 0, "read_errors": 0,
+                "write_errors": 0, "corrupt": 0, "reconstructed": 0, "repaired": 0,
+            },
+        }))
+        .unwrap();
+        let list = drive_table(std::slice::from_ref(&drive)).to_string();
+        for words in ["failed (a write: timed out)", "1970-01-01", "is tried again in 5 s"] {
+            assert!(list.contains(words), "{list}");
+            assert!(drive_facts(&drive).to_string().contains(words), "{words}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use api::v1::{Drive, DriveHardware, DriveHealth, DriveSmart, HardwareState};
+use api::v1::{Drive, DriveHardware, DriveSmart, DriveState, HardwareState};
 use api::value::{Name, Size};
 use hardware::Machine;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::output::or_dash;
 
 /// Asks the drive itself what the daemon has not asked yet, or has no right to ask; whoever types the command may have it.
 pub fn complete(drive: &mut Drive) {
-    let is_there = !matches!(drive.health, DriveHealth::Missing | DriveHealth::Vacant);
+    let is_there = !matches!(drive.health, DriveState::Missing | DriveState::Vacant);
     let is_unread = is_there && drive.hardware.state == HardwareState::Unread;
     let has_no_more = drive.hardware.state == HardwareState::Known && drive.hardware.why.is_some();
     let Some(path) = drive.path.as_deref().filter(|_| is_unread || has_no_more) else { return };

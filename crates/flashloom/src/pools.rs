@@ -1,7 +1,7 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    CapacityBreakdown, Consent, DriveHealth, FoundPool, Job, LogChange, LogMove, LogMoved, NewPool,
+    CapacityBreakdown, Consent, DriveState, FoundPool, Job, LogChange, LogMove, LogMoved, NewPool,
     NewVolume, Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, Rebuild, ScrubState, Spread,
     Volume, VolumeChange,
 };
@@ -234,7 +234,7 @@ fn pool_facts(pool: &Pool) -> Table {
         rows.push(("scrub".to_owned(), scrub::words(&pool.scrub)));
     }
     for spare in &pool.spares {
-        let of = (spare.path.as_str(), spares::health(spare), Size::new(spare.size));
+        let of = (spare.path.as_str(), spares::state(spare), Size::new(spare.size));
         rows.push(("spare".to_owned(), format!("{}, {}, {}", of.0, of.1, of.2)));
     }
     match &pool.status {
@@ -344,7 +344,7 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
             status.segments_reclaimed
         ),
     );
-    let out = status.drives.iter().filter(|drive| drive.health == DriveHealth::Vacant).count();
+    let out = status.drives.iter().filter(|drive| drive.state == DriveState::Vacant).count();
     if out > 0 {
         row("vacant", format!("{out} drives fewer, redundancy whole"));
     }
@@ -364,8 +364,8 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     row("write amplification", or_dash(amplification));
     for drive in &status.drives {
         let at = drive.path.as_deref().unwrap_or("-");
-        let (health, bytes) = (drives::health(drive), size(drive.size));
-        row(&format!("drive {}", drive.index), format!("{at}, {bytes}, {health}"));
+        let (state, bytes) = (drives::state(drive), size(drive.size));
+        row(&format!("drive {}", drive.index), format!("{at}, {bytes}, {state}"));
     }
 }
 

@@ -54,12 +54,12 @@ fn none(pool: &Name, named: &str) -> Failure {
 }
 
 /// `spare`, or why it cannot be used, or is not to be relied on.
-pub fn health(spare: &Spare) -> String {
-    let health = spare.health.name();
+pub fn state(spare: &Spare) -> String {
+    let state = spare.state.name();
     match &spare.problem {
-        Some(why) => format!("{health} ({why})"),
-        None if spare.hardware.warnings.is_empty() => health.to_owned(),
-        None => format!("{health}, warns"),
+        Some(why) => format!("{state} ({why})"),
+        None if spare.hardware.warnings.is_empty() => state.to_owned(),
+        None => format!("{state}, warns"),
     }
 }
 
@@ -70,12 +70,12 @@ fn serial(spare: &Spare) -> Option<String> {
 }
 
 fn spare_table(all: &[Spare]) -> Table {
-    let mut table = table(&["pool", "path", "health", "size", "serial", "id"], &[3]);
+    let mut table = table(&["pool", "path", "state", "size", "serial", "id"], &[3]);
     for spare in all {
         table.add_row([
             spare.pool.to_string(),
             spare.path.clone(),
-            health(spare),
+            state(spare),
             Size::new(spare.size).to_string(),
             or_dash(serial(spare)),
             spare.id.to_string(),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{DriveHardware, Scrub, Spare};
+use super::{Drive, Scrub, Spare};
 use crate::value::{DrivePath, LogPlace, Name, Size};
 
 /// How a pool bears the loss of drives.
@@ -358,119 +358,6 @@ impl LogPolicy {
 pub struct LogChange {
     /// What becomes of writes while it has fewer devices than it is to have.
     pub policy: LogPolicy,
-}
-
-/// How a pool's drive is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum DriveHealth {
-    /// It works.
-    Online,
-    /// It was not there when the pool was opened.
-    Missing,
-    /// It failed; what it holds is no longer used.
-    Failed,
-    /// It was away and is made whole: what is new is on it, and nobody counts on it yet.
-    Rejoining,
-    /// Nothing of the pool lies on it, and it is not there: that is no loss.
-    Vacant,
-    /// It is in no place: it stands by to take that of a drive that fails.
-    Spare,
-}
-
-impl DriveHealth {
-    /// The name, as it is read and written.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Online => "online",
-            Self::Missing => "missing",
-            Self::Failed => "failed",
-            Self::Rejoining => "rejoining",
-            Self::Vacant => "vacant",
-            Self::Spare => "spare",
-        }
-    }
-}
-
-/// How a drive is doing since it was taken back last.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct DriveRejoin {
-    /// Its allocation units that are made anew from the others, as far as that is known.
-    pub units: u64,
-    /// Those that were.
-    pub done: u64,
-    /// Bytes of an allocation unit.
-    #[serde(default)]
-    pub unit_bytes: u64,
-    /// Blocks that turned out to be damaged beyond what the redundancy gives back.
-    pub lost_blocks: u64,
-    /// Why it was given up, if it was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<String>,
-}
-
-/// A drive of a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Drive {
-    /// Its pool.
-    pub pool: Name,
-    /// Its place in the pool, from 0.
-    pub index: usize,
-    /// What identifies it for ever.
-    pub id: Uuid,
-    /// Where it is; `None` for one that is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// How it is.
-    pub health: DriveHealth,
-    /// An operator took it out: it is not taken back before an operator asks for it.
-    #[serde(default)]
-    pub retired: bool,
-    /// What it has, or had, is being moved onto the others.
-    #[serde(default)]
-    pub leaving: bool,
-    /// It is slower than the others: reads go around it, where that is what is slow.
-    #[serde(default)]
-    pub slow: bool,
-    /// Of one that was away since the pool was opened: how far it is being made whole, or was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rejoin: Option<DriveRejoin>,
-    /// Bytes that it gives to the pool.
-    pub size: u64,
-    /// What it did since the pool was opened.
-    pub counters: DriveCounters,
-    /// What the machine says of the hardware behind it.
-    #[serde(default)]
-    pub hardware: DriveHardware,
-}
-
-/// What a drive did since its pool was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct DriveCounters {
-    /// Reads.
-    pub reads: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes read.
-    pub bytes_read: u64,
-    /// Bytes written.
-    pub bytes_written: u64,
-    /// Reads that failed.
-    pub read_errors: u64,
-    /// Writes that failed.
-    pub write_errors: u64,
-    /// Blocks read whose checksum was wrong.
-    pub corrupt: u64,
-    /// Blocks of this drive that were reconstructed from others.
-    pub reconstructed: u64,
-    /// Blocks written anew after that.
-    pub repaired: u64,
-    /// Operations that had no answer in time.
-    #[serde(default)]
-    pub timeouts: u64,
-    /// Reads that took so long that other drives were asked.
-    #[serde(default)]
-    pub slow: u64,
 }
 
 /// A drive to put in the place of another one. What it holds is lost.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{DriveHardware, DriveHealth};
+use super::{DriveHardware, DriveState};
 use crate::value::Name;
 
 /// A drive that stands by to take the place of one of a pool's that fails, or has been gone for long.
@@ -16,8 +16,10 @@ pub struct Spare {
     pub id: Uuid,
     /// Where it is.
     pub path: String,
+    /// As `state`.
+    pub health: DriveState,
     /// `spare`, or `missing` when it cannot be used now.
-    pub health: DriveHealth,
+    pub state: DriveState,
     /// Why that is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

@@ -59,6 +59,15 @@ impl Node {
         })
     }
 
+    /// An operator wants a drive back, and it is by now or not: how often it came and went before does not count.
+    fn welcome(&self, of: &PoolDrive, is_back: bool) -> Result<()> {
+        let of = of.clone();
+        self.owner.ask(move |owned| {
+            owned.serving_mut()?.pools_mut().welcome_drive(&of, is_back);
+            owned.keep()
+        })
+    }
+
     /// Takes a drive back that is out, and waits until it is whole.
     pub(super) fn bring_drive_back(&self, of: &PoolDrive, task: &Task) -> Result<()> {
         task.step(0, 2, "looks for it")?;
@@ -73,12 +82,14 @@ impl Node {
             DriveState::Missing | DriveState::Failed => {}
         }
         self.note_given_up(of, false)?;
+        self.welcome(of, false)?;
         pool.let_return(of.index)?;
         let search = self.view().serving()?.pools.search(&of.pool)?;
         let brought = search.bring(of.index);
         let is_back = || drive_of(&pool.status()?, of).map(|drive| drive.state.is_written());
         match brought {
             Ok(path) => {
+                self.welcome(of, true)?;
                 self.keep_place(of, &path)?;
                 let at = path.display();
                 let words =
@@ -86,7 +97,7 @@ impl Node {
                 self.events.record(Severity::Info, words);
             }
             // It was let return, and did.
-            Err(_) if is_back()? => {}
+            Err(_) if is_back()? => self.welcome(of, true)?,
             Err(error) => return Err(error),
         }
         self.wait_until_whole(&pool, of, task, 1)

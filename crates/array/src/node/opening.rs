@@ -118,11 +118,12 @@ impl Node {
         for search in searches {
             // A pool that was closed meanwhile.
             let Ok(searched) = search.run(&self.settings) else { continue };
-            let Searched { name, away, moved, said, reopening, due } = searched;
+            let Searched { name, away, moved, lives, outlooks, said, reopening, due } = searched;
             let of = name.clone();
             let kept = self.owner.ask(move |owned| {
-                let is_elsewhere = owned.serving_mut()?.pools_mut().searched(name, away, moved);
-                Ok(if is_elsewhere { owned.keep() } else { Ok(()) })
+                let pools = owned.serving_mut()?.pools_mut();
+                let is_new = pools.searched(name, away, moved, lives, outlooks);
+                Ok(if is_new { owned.keep() } else { Ok(()) })
             })?;
             said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
             if let Err(error) = kept {

@@ -49,7 +49,9 @@ impl Node {
                 "{what} would be given up: what it had is made anew on the others, it is wiped where it is there, and \
                  not taken back when it returns"
             ),
-            DriveState::Missing | DriveState::Failed if at.is_some() || !drive.retired => {
+            DriveState::Missing | DriveState::Failed
+                if at.is_some() || drive.stays_out.is_none() =>
+            {
                 format!(
                     "{what} would be wiped where it is there, and not taken back when it returns"
                 )
@@ -155,14 +157,18 @@ impl Node {
             DriveState::Online => true,
             DriveState::Missing | DriveState::Failed => false,
         };
-        if !works && !drive.retired {
+        if !works && drive.stays_out.is_none() {
             // It might return in the midst of it.
             pool.fail_drive(of.index)?;
         }
         if how.resumes || !is_vacant(&drive) {
             let emptied = self.empty(pool, works.then_some(of.index), how, task);
             if let Err(error) = emptied {
-                if !works && !drive.retired && !task.is_paused() && error.kind != Kind::Stopping {
+                if !works
+                    && drive.stays_out.is_none()
+                    && !task.is_paused()
+                    && error.kind != Kind::Stopping
+                {
                     pool.let_return(of.index)?;
                 }
                 return Err(error);
@@ -171,7 +177,7 @@ impl Node {
         let now = drive_of(&pool.status()?, of)?;
         if is_vacant(&now) {
             // One that went away in the midst of it is not known to be taken out.
-            return if now.retired { Ok(()) } else { pool.fail_drive(of.index) };
+            return if now.stays_out.is_some() { Ok(()) } else { pool.fail_drive(of.index) };
         }
         let what = format!("drive {} of pool {} came or went meanwhile", of.index, of.pool);
         Err(Error::new(Kind::Conflict, what)

@@ -63,6 +63,7 @@ impl Pools {
                 again_open: false,
                 ending: None,
                 given_up: std::collections::BTreeSet::new(),
+                outlooks: BTreeMap::new(),
             };
             self.known.insert(name.clone(), known);
         }

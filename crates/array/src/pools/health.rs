@@ -81,6 +81,6 @@ impl Known {
             (Condition::Closed(now), Condition::Closed(before)) => now == before,
             _ => false,
         };
-        alike && self.def == before.def
+        alike && self.def == before.def && self.outlooks == before.outlooks
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use api::v1::{Kind, LogPolicy};
 use api::value::{LogPlace, Name};
-use engine::format::label::Label;
+use engine::format::label::{Label, StaysOut};
 use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, WindowEnd};
 use reactor::{Call, Handle};
 use uuid::Uuid;
@@ -255,7 +255,15 @@ impl OpenPool {
         self.call(move |pool| async move { pool.fail_drive(index).await })
     }
 
-    /// A drive that an operator took out may be taken back.
+    /// A drive that is out is not taken back before an operator wants it.
+    ///
+    /// # Errors
+    /// As the engine says.
+    pub fn keep_out(&self, index: u16, why: StaysOut) -> Result<()> {
+        self.call(move |pool| async move { pool.keep_out(index, why).await })
+    }
+
+    /// A drive that was kept out may be taken back.
     ///
     /// # Errors
     /// As the engine says.

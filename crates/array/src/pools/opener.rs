@@ -1,6 +1,6 @@
 //! Opening pools, making and importing them, with nothing of the node held.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -227,6 +227,7 @@ impl Opener {
             removing: BTreeSet::new(),
             paused: None,
             stopped: BTreeSet::new(),
+            lives: BTreeMap::new(),
             rebuild_limit: 0,
         };
         Ok(New { def, pool: Arc::new(pool), made, was_exported: false })
@@ -312,6 +313,7 @@ impl Opener {
             removing: known.map(|known| known.removing.clone()).unwrap_or_default(),
             paused: known.and_then(|known| known.paused.clone()),
             stopped: known.map(|known| known.stopped.clone()).unwrap_or_default(),
+            lives: known.map(|known| known.lives.clone()).unwrap_or_default(),
             rebuild_limit: known.map_or(0, |known| known.rebuild_limit),
         };
         Ok(New { def, pool: Arc::new(pool), made: Made::default(), was_exported })

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use engine::format::label::StaysOut;
 use reactor::Nanos;
 use uuid::Uuid;
 
@@ -45,8 +46,8 @@ pub(super) struct Lack {
     pub failures: u32,
     /// It was there, and could not be taken back.
     pub is_refused: bool,
-    /// It is out until an operator wants it back.
-    pub is_retired: bool,
+    /// It is out until an operator wants it back: why.
+    pub stays_out: Option<StaysOut>,
     /// An operator said that it is to be, since the daemon started.
     pub is_given_up: bool,
 }
@@ -60,6 +61,8 @@ pub enum Reason {
     GivenUp,
     /// It failed, was taken back, and failed again.
     FailedAgain,
+    /// It had more faults than are borne, or came and went too often: it stays out.
+    StaysOut,
     /// It is there, and cannot be taken back.
     Refused,
     /// It was lost for as long as such drives are waited for.
@@ -71,6 +74,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::Begun => "that was begun before",
             Self::GivenUp => "an operator took it out",
+            Self::StaysOut => "it is not taken back by itself any more",
             Self::FailedAgain => "it failed again after it was taken back",
             Self::Refused => "it is there and cannot be taken back",
             Self::Gone => "it is lost for as long as `rebuild-after` says",
@@ -80,15 +84,14 @@ impl fmt::Display for Reason {
 
 /// Whether a spare is to take the place of such a drive now: where `after` is `None`, time alone is no reason.
 fn reason(of: Lack, after: Option<Duration>) -> Option<Reason> {
-    if of.is_retired && of.is_given_up {
-        return Some(Reason::GivenUp);
-    }
-    // What it did before an operator had it out says nothing of why it is.
-    if !of.is_retired && of.failures >= 2 {
-        return Some(Reason::FailedAgain);
-    }
-    if !of.is_retired && of.is_refused {
-        return Some(Reason::Refused);
+    match of.stays_out {
+        Some(StaysOut::Operator) if of.is_given_up => return Some(Reason::GivenUp),
+        // What it did before an operator had it out says nothing of why it is.
+        Some(StaysOut::Operator) => {}
+        Some(StaysOut::Faults | StaysOut::Returns) => return Some(Reason::StaysOut),
+        None if of.failures >= 2 => return Some(Reason::FailedAgain),
+        None if of.is_refused => return Some(Reason::Refused),
+        None => {}
     }
     after.is_some_and(|after| of.gone >= after).then_some(Reason::Gone)
 }
@@ -179,12 +182,12 @@ mod tests {
 
     #[test]
     fn one_that_an_operator_took_out_is_replaced_at_once() {
-        let out = Lack { is_retired: true, ..lack(0, 0) };
+        let out = Lack { stays_out: Some(StaysOut::Operator), ..lack(0, 0) };
         let said = Lack { is_given_up: true, ..out };
         assert_eq!(reason(said, AFTER), Some(Reason::GivenUp));
         assert_eq!(reason(said, None), Some(Reason::GivenUp));
         // Wanted back meanwhile, and not here yet.
-        assert_eq!(reason(Lack { is_retired: false, ..said }, AFTER), None);
+        assert_eq!(reason(Lack { stays_out: None, ..said }, AFTER), None);
         // Out for a job that was cancelled, or since before the daemon started.
         assert_eq!(reason(out, AFTER), None);
         assert_eq!(reason(Lack { failures: 5, is_refused: true, ..out }, AFTER), None);
@@ -192,6 +195,16 @@ mod tests {
             reason(Lack { gone: Duration::from_secs(600), ..out }, AFTER),
             Some(Reason::Gone)
         );
+    }
+
+    /// A drive that falls apart was taken back after five seconds, over and over.
+    #[test]
+    fn one_that_stays_out_by_itself_is_replaced_at_once() {
+        for why in [StaysOut::Faults, StaysOut::Returns] {
+            let out = Lack { stays_out: Some(why), ..lack(1, 0) };
+            assert_eq!(reason(out, AFTER), Some(Reason::StaysOut));
+            assert_eq!(reason(out, None), Some(Reason::StaysOut));
+        }
     }
 
     #[test]

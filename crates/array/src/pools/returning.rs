@@ -15,8 +15,10 @@ use reactor::Nanos;
 use uuid::Uuid;
 
 use super::due::{Sight, searched, sight};
+use super::lives::{Clock, Life, LifeChange};
 use super::look::{Peeked, peek_at, places};
 use super::made_of::open_drive_again;
+use super::outlook::Outlook;
 use super::reasons::{Failures, Reason};
 use super::slow::{Change, Seen, SlowDrives};
 use super::{Moves, OpenPool, PausedRebuild, PoolDef, Reopening, SpareDef, again};
@@ -43,7 +45,7 @@ pub struct Away {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lacked {
     /// It failed lately, and is left alone until then.
-    rests: Nanos,
+    pub(super) rests: Nanos,
     /// When it is looked for again although nothing new is seen.
     next: Nanos,
     /// It is known to be away.
@@ -54,10 +56,10 @@ pub(super) struct Lacked {
     pub(super) is_refused: bool,
     /// Since when it is lost.
     pub(super) since: Nanos,
-    /// An operator took it out: it is not looked for.
-    pub(super) is_retired: bool,
+    /// It stays out until an operator wants it: it is not looked for.
+    pub(super) stays_out: bool,
     /// What was said of it last.
-    said: Option<String>,
+    pub(super) said: Option<String>,
 }
 
 impl Lacked {
@@ -82,6 +84,8 @@ pub struct Search {
     pub def: PoolDef,
     pub folders: Vec<PathBuf>,
     pub(super) away: Away,
+    /// What is remembered of its drives, and has become of them since.
+    pub(super) lives: BTreeMap<u16, Life>,
     /// Those that can be used now, the smallest first.
     pub(super) spares: Vec<SpareDef>,
     /// Those that failed when they were to be used, and are left alone for a while.
@@ -99,6 +103,10 @@ pub struct Searched {
     pub away: Away,
     /// Where drives are now.
     pub moved: Vec<(usize, PathBuf)>,
+    /// What became of its drives.
+    pub lives: Vec<LifeChange>,
+    /// What is going to be done about those that it lacks.
+    pub outlooks: BTreeMap<u16, Outlook>,
     pub said: Vec<(Severity, String)>,
     /// It is beyond its redundancy, and enough of its drives answer for it to be opened again.
     pub reopening: Option<Reopening>,
@@ -124,19 +132,21 @@ pub struct Due {
 
 impl Search {
     /// Of a pool that is open, with what is known of the drives that it lacks.
-    pub const fn new(
+    pub fn new(
         name: Name,
         pool: Arc<OpenPool>,
         def: PoolDef,
         folders: Vec<PathBuf>,
         away: Away,
     ) -> Self {
+        let lives = def.lives.clone();
         Self {
             name,
             pool,
             def,
             folders,
             away,
+            lives,
             spares: Vec::new(),
             resting: BTreeSet::new(),
             given_up: BTreeSet::new(),
@@ -151,18 +161,21 @@ impl Search {
     /// `Stopping`; the pool was closed.
     pub fn run(mut self, settings: &Settings) -> Result<Searched> {
         let status = self.pool.status()?;
+        let clock = Clock::read();
         let mut said = self.follow(&status);
+        said.extend(self.follow_lives(&status, clock));
         said.extend(self.follow_slow(&status));
         if let Some(why) = &status.beyond {
             // Nothing can be taken back: no labels could say so.
             let reopening = again::is_time(&self.pool, &self.def, &self.folders)?
                 .then(|| Reopening { pool: Arc::clone(&self.pool), why: why.clone() });
+            let (lives, moved, due) = (self.life_changes(), Vec::new(), Due::default());
             let Self { name, away, .. } = self;
-            let (moved, due) = (Vec::new(), Due::default());
-            return Ok(Searched { name, away, moved, said, reopening, due });
+            let outlooks = BTreeMap::new();
+            return Ok(Searched { name, away, moved, lives, outlooks, said, reopening, due });
         }
         let mut moved = Vec::new();
-        let due = self.due();
+        let due = self.due(clock);
         if !due.is_empty() {
             for (index, found) in self.find(&due, &status.drives)? {
                 said.extend(self.bring_back(index, found, &mut moved));
@@ -180,8 +193,10 @@ impl Search {
         let used_spares = self.used_spares(&status);
         let detaching = self.pool.detached_volumes();
         let due = Due { moves, scrub, detaching, spares, used_spares, forgets_pause };
+        let outlooks = self.outlooks(&status, settings.rebuild_after);
+        let lives = self.life_changes();
         let Self { name, away, .. } = self;
-        Ok(Searched { name, away, moved, said, reopening: None, due })
+        Ok(Searched { name, away, moved, lives, outlooks, said, reopening: None, due })
     }
 
     /// Takes a drive back that was found; what is to be said of it.
@@ -207,6 +222,7 @@ impl Search {
             Ok(()) => {
                 (lacked.is_coming, lacked.is_refused, lacked.said) = (true, false, None);
                 let words = format!("{what} is back at {at}, and is made whole");
+                self.note_return(label.drive, Clock::read());
                 moved.push((index, path));
                 Some((Severity::Info, words))
             }
@@ -298,7 +314,7 @@ impl Search {
                 }
                 DriveState::Missing | DriveState::Failed => {
                     let lacked = self.away.drives.entry(index).or_default();
-                    lacked.is_retired = drive.retired;
+                    lacked.stays_out = drive.stays_out.is_some();
                     let came = std::mem::take(&mut lacked.is_coming);
                     let is_new = !std::mem::replace(&mut lacked.is_known, true);
                     if is_new || came {
@@ -309,7 +325,7 @@ impl Search {
                         let words = format!("{what} could not be made whole: {why}");
                         said.push((Severity::Warning, words));
                     }
-                    let has_failed = drive.state == DriveState::Failed && !drive.retired;
+                    let has_failed = drive.state == DriveState::Failed && drive.stays_out.is_none();
                     if came || is_new && has_failed {
                         // Not at once: it failed for a reason.
                         let failures = self.away.failures.entry(index).or_default();
@@ -324,10 +340,13 @@ impl Search {
     }
 
     /// Drives to look for now.
-    fn due(&mut self) -> BTreeSet<usize> {
-        let now = reactor::now();
-        let is_wanted = |lacked: &Lacked| !lacked.is_coming && !lacked.is_retired;
-        let lacked = self.away.drives.iter().filter(|(_, lacked)| is_wanted(lacked));
+    fn due(&mut self, clock: Clock) -> BTreeSet<usize> {
+        let now = clock.now;
+        let is_wanted = |(index, lacked): &(&usize, &Lacked)| {
+            let is_worn = u16::try_from(**index).is_ok_and(|index| self.is_worn(index, clock));
+            !lacked.is_coming && !lacked.stays_out && !is_worn
+        };
+        let lacked = self.away.drives.iter().filter(is_wanted);
         let lacked: Vec<usize> = lacked.map(|(index, _)| *index).collect();
         if lacked.is_empty() {
             return BTreeSet::new();

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api::v1::{DriveHardware, DriveHealth, Kind, Severity, Spare};
+use api::v1::{DriveHardware, DriveState, Kind, Severity, Spare};
 use api::value::{DrivePath, Name};
 use media::Drive;
 use reactor::{Call, Nanos, buffer};
@@ -440,11 +440,13 @@ impl Pools {
         let all = known.into_iter().flat_map(idle);
         let document = |def: SpareDef| {
             let problem = self.standbys.get(&def.id).and_then(|standby| standby.problem.clone());
+            let state = if problem.is_none() { DriveState::Spare } else { DriveState::Missing };
             Spare {
                 pool: name.clone(),
                 id: def.id,
                 path: def.path.display().to_string(),
-                health: if problem.is_none() { DriveHealth::Spare } else { DriveHealth::Missing },
+                health: state,
+                state,
                 problem,
                 size: def.size,
                 hardware: DriveHardware::default(),

@@ -40,7 +40,7 @@ impl Search {
             gone: Duration::from_nanos(reactor::now().saturating_sub(lacked.since)),
             failures: away.failures.get(&usize::from(index)).map_or(0, |of| of.of(drive.id)),
             is_refused: lacked.is_refused,
-            is_retired: drive.retired,
+            stays_out: drive.stays_out,
             is_given_up: self.given_up.contains(&index),
         });
         let is_half =

@@ -1,19 +1,22 @@
 //! Pools as documents of the management API.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::v1::{
-    CapacityBreakdown, Drive, DriveCounters, DriveHardware, DriveHealth, DriveRejoin, Kind,
-    LogPolicy, Pool, PoolHealth, PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts,
-    Spread,
+    CapacityBreakdown, Drive, DriveCounters, DriveHardware, DriveRejoin, Kind, LogPolicy, Pool,
+    PoolHealth, PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts, Spread,
 };
 use api::value::Name;
 use engine::drives::DriveState;
-use engine::format::label::LogKind;
+use engine::format::label::{LogKind, StaysOut};
 use uuid::Uuid;
 
+use super::lives::{Clock, Life, Seen, health_of_drive, state_of};
+use super::outlook::{Doing, Outlook};
 use super::{
-    Condition, Known, OpenPool, PausedRebuild, Pools, ScrubRecord, no_pool, scrub, waits_for,
+    Condition, Known, OpenPool, PausedRebuild, PoolDef, Pools, ScrubRecord, no_pool, scrub,
+    waits_for,
 };
 use crate::limits::STATUS_PATIENCE;
 use crate::{Error, Result};
@@ -25,6 +28,9 @@ pub struct Shown {
     open: Option<Arc<OpenPool>>,
     space: PoolSpace,
     paused: Option<PausedRebuild>,
+    /// What is remembered of it, and is going to be done about drives that it lacks.
+    def: PoolDef,
+    outlooks: BTreeMap<u16, Outlook>,
     /// Direct write windows of its volumes.
     windows: u64,
 }
@@ -68,7 +74,9 @@ impl Pools {
         let paused = known.def.paused.clone();
         let windows = self.windows.as_ref().map_or(0, |windows| windows.standing(known.def.id));
         let (open, space) = (known.pool().cloned(), self.space(name));
-        Shown { pool, open, space, paused, windows: stdx::num::u64_of(windows) }
+        let (def, outlooks) = (known.def.clone(), known.outlooks.clone());
+        let windows = stdx::num::u64_of(windows);
+        Shown { pool, open, space, paused, def, outlooks, windows }
     }
 
     fn scrub_document(&self, record: &ScrubRecord) -> Scrub {
@@ -102,7 +110,7 @@ impl Shown {
         self,
         answer: Option<std::result::Result<Option<engine::PoolStatus>, reactor::Gone>>,
     ) -> Result<Pool> {
-        let Self { mut pool, open, space, paused, windows } = self;
+        let Self { mut pool, open, space, paused, def, outlooks, windows } = self;
         let Some(open) = open else { return Ok(pool) };
         let Some(answer) = answer else {
             pool.problem = Some(format!(
@@ -121,8 +129,10 @@ impl Shown {
             if let Some(how) = status.scrub.as_ref().filter(|how| how.is_under_way) {
                 scrub::note(&mut pool.scrub, how);
             }
-            let mut status = document_of_status(&open, &status, space);
+            let asked = status;
+            let mut status = document_of_status(&open, &asked, space);
             status.windows = windows;
+            status.drives = drive_documents(&open, &asked, &def, &outlooks);
             if let Some(paused) = paused {
                 status.rebuild = Some(paused.rebuild);
             }
@@ -168,9 +178,10 @@ pub fn problem(status: &engine::PoolStatus) -> Option<String> {
     let log = &status.log;
     let lost: Vec<_> = drives
         .filter(|(_, drive)| lacks(drive))
-        .map(|(index, drive)| match drive.retired {
-            true => format!("drive {index} was taken out by an operator"),
-            false => format!("drive {index} is {}", health(drive.state).name()),
+        .map(|(index, drive)| match drive.stays_out {
+            Some(StaysOut::Operator) => format!("drive {index} was taken out by an operator"),
+            Some(why) => format!("drive {index} is {}: {why}", state_of(drive).name()),
+            None => format!("drive {index} is {}", state_of(drive).name()),
         })
         .chain((log.failed_devices > 0).then(|| {
             let has = log.devices - log.failed_devices;
@@ -197,22 +208,12 @@ pub fn condition(name: &Name, problem: &str, health: PoolHealth) -> String {
     }
 }
 
-const fn health(state: DriveState) -> DriveHealth {
-    match state {
-        DriveState::Online => DriveHealth::Online,
-        DriveState::Missing => DriveHealth::Missing,
-        DriveState::Failed => DriveHealth::Failed,
-        DriveState::Rejoining => DriveHealth::Rejoining,
-    }
-}
-
 fn document_of_status(
     open: &OpenPool,
     status: &engine::PoolStatus,
     space: PoolSpace,
 ) -> PoolStatus {
     let [free, reserved, filling, sealed] = status.segments;
-    let drives = status.drives.iter().enumerate();
     PoolStatus {
         data: status.layout.data,
         parity: status.layout.parity,
@@ -240,9 +241,7 @@ fn document_of_status(
             policy: if status.log.waits { LogPolicy::Wait } else { LogPolicy::Continue },
             away: status.log.away.clone(),
         },
-        drives: drives
-            .map(|(index, drive)| drive_document(open, index, drive, status.layout.au_bytes))
-            .collect(),
+        drives: Vec::new(),
         volumes: status.volumes.len(),
         written: status.written,
         drive_written: status.drive_written,
@@ -291,6 +290,32 @@ pub fn rebuild_document(rebuild: &engine::Rebuild) -> Rebuild {
     }
 }
 
+/// The drives of an open pool, as it is asked just now.
+fn drive_documents(
+    open: &OpenPool,
+    status: &engine::PoolStatus,
+    def: &PoolDef,
+    outlooks: &BTreeMap<u16, Outlook>,
+) -> Vec<Drive> {
+    let clock = Clock::read();
+    let document = |(index, drive): (u16, &engine::DriveStatus)| {
+        // What became of it since it was looked at last is seen now.
+        let life = Life::see(def.lives.get(&index), &Seen::of(drive, clock), clock.now_ms);
+        let (pool, outlook) = (open.name(), outlooks.get(&index));
+        let doing = Doing { pool, def, status, outlook, clock }.words(index, drive);
+        let returns = u32::try_from(life.returns(clock.now_ms)).unwrap_or(u32::MAX);
+        Drive {
+            since_ms: life.since_ms,
+            cause: life.cause,
+            doing,
+            returns,
+            ..drive_document(open, usize::from(index), drive, status.layout.au_bytes)
+        }
+    };
+    (0..).zip(&status.drives).map(document).collect()
+}
+
+/// What the pool itself says of a drive.
 fn drive_document(
     open: &OpenPool,
     index: usize,
@@ -317,12 +342,18 @@ fn drive_document(
         index,
         id: Uuid::from_bytes(drive.id),
         path: path.map(|path| path.display().to_string()),
-        health: if drive.vacant && !drive.state.is_written() {
-            DriveHealth::Vacant
-        } else {
-            health(drive.state)
-        },
-        retired: drive.retired,
+        health: health_of_drive(drive),
+        state: state_of(drive),
+        since_ms: None,
+        cause: None,
+        doing: None,
+        stays_out: drive.stays_out.map(|why| match why {
+            StaysOut::Operator => api::v1::StaysOut::Operator,
+            StaysOut::Faults => api::v1::StaysOut::Faults,
+            StaysOut::Returns => api::v1::StaysOut::Returns,
+        }),
+        returns: 0,
+        retired: drive.stays_out == Some(StaysOut::Operator),
         leaving: drive.leaving,
         slow: drive.slow && drive.state == DriveState::Online,
         rejoin: drive.rejoin.as_ref().map(|rejoin| DriveRejoin {

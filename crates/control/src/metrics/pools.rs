@@ -1,6 +1,6 @@
 //! Counters of pools, their drives and their volumes.
 
-use api::v1::{Drive, DriveHealth, Pool, PoolSpace, PoolStatus, Scrub, ScrubState, Volume};
+use api::v1::{Drive, DriveState, Pool, PoolSpace, PoolStatus, Scrub, ScrubState, Volume};
 
 use api::value::Size;
 
@@ -104,19 +104,19 @@ const OF_SCRUB: [OfScrub; 8] = [
 ];
 
 /// A metric of a pool's spares.
-type OfSpares = (&'static str, &'static str, DriveHealth);
+type OfSpares = (&'static str, &'static str, DriveState);
 
 const OF_SPARES: [OfSpares; 2] = [
-    ("ready", "Spares of a pool that can be used now.", DriveHealth::Spare),
-    ("missing", "Spares of a pool that cannot be used now.", DriveHealth::Missing),
+    ("ready", "Spares of a pool that can be used now.", DriveState::Spare),
+    ("missing", "Spares of a pool that cannot be used now.", DriveState::Missing),
 ];
 
 fn spares(text: &mut Text, pools: &[Pool]) {
-    for (suffix, help, health) in OF_SPARES {
+    for (suffix, help, state) in OF_SPARES {
         let name = format!("flashloom_pool_spares_{suffix}");
         text.family(&name, "gauge", help);
         for pool in pools {
-            let count = pool.spares.iter().filter(|spare| spare.health == health).count();
+            let count = pool.spares.iter().filter(|spare| spare.state == state).count();
             text.sample(&name, &vec![("pool", pool.name.as_str())], count);
         }
     }
@@ -157,16 +157,16 @@ const OF_DRIVE: [OfDrive; 11] = [
 /// What a drive is or not, beside being online.
 type DriveIs = (&'static str, &'static str, fn(&Drive) -> bool);
 
-const STATES: [DriveIs; 4] = [
+const STATES: [DriveIs; 5] = [
     (
         "flashloom_drive_rejoining",
         "Whether a drive that was away is being made whole, 0 or 1.",
-        |drive| drive.health == DriveHealth::Rejoining,
+        |drive| drive.health == DriveState::Rejoining,
     ),
     (
         "flashloom_drive_vacant",
         "Whether nothing of the pool lies in the place of a drive, which is no loss, 0 or 1.",
-        |drive| drive.health == DriveHealth::Vacant,
+        |drive| drive.health == DriveState::Vacant,
     ),
     (
         "flashloom_drive_leaving",
@@ -178,7 +178,41 @@ const STATES: [DriveIs; 4] = [
         "Whether a drive is slower than the others of its pool, 0 or 1.",
         |drive| drive.slow,
     ),
+    (
+        "flashloom_drive_stays_out",
+        "Whether a drive is not taken back before an operator asks for it, 0 or 1.",
+        |drive| drive.stays_out.is_some(),
+    ),
 ];
+
+/// The state of each drive: a series for each that one in a place can have, of which one is 1.
+fn drive_states(text: &mut Text, drives: &[&Drive]) {
+    let name = "flashloom_drive_state";
+    text.family(name, "gauge", "The state of a drive of a pool: 1 for the one that it has.");
+    let of_places = |state: &DriveState| !matches!(state, DriveState::Blank | DriveState::Spare);
+    for drive in drives {
+        let index = drive.index.to_string();
+        for state in DriveState::ALL.iter().filter(|state| of_places(state)) {
+            let labels = [("drive", index.as_str()), ("state", state.name())];
+            let labels = [("pool", drive.pool.as_str())].into_iter().chain(labels).collect();
+            text.sample(name, &labels, u8::from(drive.state == *state));
+        }
+    }
+    let name = "flashloom_drive_since_seconds";
+    text.family(name, "gauge", "Since when a drive has its state, in seconds since 1970.");
+    for (drive, since) in drives.iter().filter_map(|drive| Some((drive, drive.since_ms?))) {
+        let index = drive.index.to_string();
+        let labels = vec![("pool", drive.pool.as_str()), ("drive", index.as_str())];
+        text.sample(name, &labels, since / 1000);
+    }
+    let name = "flashloom_drive_returns";
+    text.family(name, "gauge", "How often a drive was taken back by itself within an hour.");
+    for drive in drives {
+        let index = drive.index.to_string();
+        let labels = vec![("pool", drive.pool.as_str()), ("drive", index.as_str())];
+        text.sample(name, &labels, drive.returns);
+    }
+}
 
 pub fn text(text: &mut Text, pools: &[Pool], volumes: &[Volume]) {
     let name = "flashloom_pool_open";
@@ -289,10 +323,11 @@ fn drives(text: &mut Text, pools: &[Pool]) {
         }
     }
     for drive in all() {
-        let online = u8::from(drive.health == DriveHealth::Online);
+        let online = u8::from(drive.health == DriveState::Online);
         let index = drive.index.to_string();
         text.sample(name, &vec![("pool", drive.pool.as_str()), ("drive", &index)], online);
     }
+    drive_states(text, &all().collect::<Vec<_>>());
     for (name, help, is) in STATES {
         text.family(name, "gauge", help);
         for drive in all() {

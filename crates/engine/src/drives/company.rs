@@ -1,6 +1,6 @@
 //! Drives that are asked for something together, and the one that keeps the others waiting.
 
-use super::{DriveSet, Shared};
+use super::{Cause, DriveSet, Shared};
 use crate::address::BLOCK;
 use crate::limits::{LATE_FACTOR, LATE_MIN, WRITE_PATIENCE, WRITE_PATIENCE_STEPS};
 use media::Drive;
@@ -71,7 +71,10 @@ impl DriveSet {
                 self.probe_others(drive);
             }
             let silent = steps.max(self.slot(drive).health.silent_steps());
-            let spared = || media.is_none_or(|media| self.fail_if_spared(drive, media));
+            let why = || {
+                Cause::because("it answers nothing, and the others have what it was asked to take")
+            };
+            let spared = || media.is_none_or(|media| self.fail_if_spared(drive, media, why()));
             if silent >= WRITE_PATIENCE_STEPS && company.has_ended() && spared() {
                 self.note_hang(drive);
                 return None;

@@ -1,7 +1,7 @@
 //! Reading drives.
 
 use super::counters::count;
-use super::{DriveSet, DriveState};
+use super::{Cause, DriveSet, DriveState};
 use crate::error::{Error, Kind, Result};
 use crate::limits::PACED_BYTES;
 use media::Drive;
@@ -66,10 +66,10 @@ impl DriveSet {
             media::Kind::Passing => {
                 return Error::caused(Kind::Busy, format!("drive {drive}"), error);
             }
-            media::Kind::Gone => self.fail_one(drive, media),
+            media::Kind::Gone => self.fail_one(drive, media, Cause::of("a read", &error)),
             media::Kind::Timeout => {
                 self.note_hang(drive);
-                self.fail_if_spared(drive, media);
+                self.fail_if_spared(drive, media, Cause::of("a read", &error));
             }
             _ => {}
         }

@@ -1,11 +1,13 @@
 //! The place that a drive has in its pool: what drive is there now, and whether it can be used.
 
+use super::Cause;
 use super::health::Health;
 use crate::error::{Error, Kind, Result};
 use crate::limits::RETURNS_MAX;
 use media::Drive;
+use reactor::{Nanos, now};
 use std::array;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Whether a drive can be used.
@@ -48,7 +50,11 @@ pub(super) struct Slot {
     /// Those that had this place since the pool was opened, one after another: none is let go of while
     /// somebody may still use it.
     drives: [OnceLock<Arc<Drive>>; RETURNS_MAX + 1],
+    /// Why each of them was taken out of use: whatever came first.
+    causes: [OnceLock<Box<Cause>>; RETURNS_MAX + 1],
     word: AtomicU32,
+    /// When that was changed last; 0 where it never was.
+    changed: AtomicU64,
     pub health: Health,
     /// None before there is such a place.
     extent: OnceLock<Extent>,
@@ -75,9 +81,10 @@ impl Slot {
         let mut drives: [OnceLock<Arc<Drive>>; RETURNS_MAX + 1] =
             array::from_fn(|_| OnceLock::new());
         drives[0] = drive.map_or_else(OnceLock::new, OnceLock::from);
-        let word = AtomicU32::new(state);
+        let causes = array::from_fn(|_| OnceLock::new());
+        let (word, changed) = (AtomicU32::new(state), AtomicU64::new(0));
         let (health, extent) = (Health::default(), OnceLock::from(extent));
-        Self { drives, word, health, extent, vacant: AtomicBool::new(false) }
+        Self { drives, causes, word, changed, health, extent, vacant: AtomicBool::new(false) }
     }
 
     /// A place that there may be later.
@@ -127,6 +134,17 @@ impl Slot {
         self.word.load(Ordering::Acquire) / CHANGE
     }
 
+    /// When the state was changed last since the pool was opened.
+    pub fn changed(&self) -> Option<Nanos> {
+        Some(self.changed.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
+
+    /// Why the drive that is, or was, there last is out of use, if it was taken out since the pool was opened.
+    pub fn cause(&self) -> Option<&Cause> {
+        let (state, turn) = self.look();
+        if state.is_written() { None } else { self.causes[turn].get().map(|cause| &**cause) }
+    }
+
     /// The drive that is there, if its state is one of these.
     pub fn drive_if(&self, wanted: impl FnOnce(DriveState) -> bool) -> Option<&Arc<Drive>> {
         let (state, turn) = self.look();
@@ -140,21 +158,36 @@ impl Slot {
 
     fn change(&self, change: impl Fn(u32) -> Option<u32>) -> bool {
         let counted = |word: u32| change(word).map(|changed| changed + CHANGE);
-        self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, counted).is_ok()
+        let is_changed =
+            self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, counted).is_ok();
+        if is_changed {
+            self.changed.store(now().max(1), Ordering::Relaxed);
+        }
+        is_changed
     }
 
     /// Takes a drive out of use, whichever is there.
-    pub fn fail(&self) {
-        // It may have failed already.
-        let _ = self.change(failed);
+    pub fn fail(&self, why: Cause) {
+        let (state, turn) = self.look();
+        if state.is_written() {
+            self.fail_in(turn, why);
+        }
     }
 
     /// Takes this drive out of use. What comes late of one that was there before says nothing of its successor.
-    pub fn fail_one(&self, drive: &Arc<Drive>) {
-        let _ = self.change(|word| {
-            let is_there = self.drives[turn_of(word)].get().is_some_and(|d| Arc::ptr_eq(d, drive));
-            if is_there { failed(word) } else { None }
-        });
+    pub fn fail_one(&self, drive: &Arc<Drive>, why: Cause) {
+        let (state, turn) = self.look();
+        let is_there = self.drives[turn].get().is_some_and(|there| Arc::ptr_eq(there, drive));
+        if is_there && state.is_written() {
+            self.fail_in(turn, why);
+        }
+    }
+
+    /// Takes the drive of this turn out of use, unless it is already. Whoever sees that sees why.
+    fn fail_in(&self, turn: usize, why: Cause) {
+        // Another may have been first.
+        let _ = self.causes[turn].set(Box::new(why));
+        let _ = self.change(|word| if turn_of(word) == turn { failed(word) } else { None });
     }
 
     /// Puts a drive here that is to be made whole.

@@ -2,7 +2,7 @@
 
 use super::counters::count;
 use super::health::{self, Health, Lateness};
-use super::{Company, DriveSet, DriveState};
+use super::{Cause, Company, DriveSet, DriveState};
 use crate::limits::ERRORS_BORNE;
 use media::Drive;
 use reactor::{Nanos, timeout};
@@ -14,33 +14,34 @@ use stdx::num::u64_of;
 
 impl DriveSet {
     /// Takes a drive out of use, whichever is in this place.
-    pub fn fail(&self, drive: u16) {
-        self.slot(drive).fail();
+    pub fn fail(&self, drive: u16, why: Cause) {
+        self.slot(drive).fail(why);
     }
 
     /// Takes a drive out of use, if it is still this one.
-    pub fn fail_one(&self, drive: u16, media: &Arc<Drive>) {
-        self.slot(drive).fail_one(media);
+    pub fn fail_one(&self, drive: u16, media: &Arc<Drive>, why: Cause) {
+        self.slot(drive).fail_one(media, why);
     }
 
     /// Takes a drive out of use if the others have all that it has, which is always so for one that is being made
     /// whole; tells whether it is out of use.
-    pub fn fail_if_spared(&self, drive: u16, media: &Arc<Drive>) -> bool {
+    pub fn fail_if_spared(&self, drive: u16, media: &Arc<Drive>, why: Cause) -> bool {
         let _one = self.shared.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         let is_out = |&d: &u16| d != drive && !self.is_online(d) && !self.is_vacant(d);
         let out = self.indices().filter(is_out).count();
         if !self.is_online(drive) || out < self.shared.bears {
-            self.fail_one(drive, media);
+            self.fail_one(drive, media, why);
         }
         !self.slot(drive).drive_if(DriveState::is_written).is_some_and(|d| Arc::ptr_eq(d, media))
     }
 
     /// Of a medium that falls apart, nothing more is wanted while others have what it has.
     pub(super) fn note_errors(&self, drive: u16, errors: u64) {
-        if self.slot(drive).health.note_errors(errors) > ERRORS_BORNE
+        let lately = self.slot(drive).health.note_errors(errors);
+        if lately > ERRORS_BORNE
             && let Some(media) = self.drive(drive)
         {
-            self.fail_if_spared(drive, media);
+            self.fail_if_spared(drive, media, Cause::Faults(lately));
         }
     }
 

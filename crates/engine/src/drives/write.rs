@@ -1,7 +1,7 @@
 //! Writing to drives, and flushing them: with patience where there is no space behind one, or it keeps others waiting.
 
 use super::counters::count;
-use super::{Company, DriveSet, SpaceWait};
+use super::{Cause, Company, DriveSet, SpaceWait};
 use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
 use crate::limits::NO_SPACE_PAUSE;
@@ -103,7 +103,7 @@ impl DriveSet {
                 if refused.error.kind == media::Kind::Timeout {
                     self.note_hang(drive);
                 }
-                self.fail_one(drive, media);
+                self.fail_one(drive, media, Cause::of("a write", &refused.error));
                 let what = format!("drive {drive}");
                 Err((Error::caused(Kind::Failed, what, refused.error), None))
             }
@@ -136,10 +136,12 @@ impl DriveSet {
                 }
             }
         };
-        if let Some(Ok(())) = self.in_company(drive, company, flush).await {
-            return;
-        }
+        let why = match self.in_company(drive, company, flush).await {
+            Some(Ok(())) => return,
+            Some(Err(error)) => Cause::of("a flush", &error),
+            None => Cause::because("it did not answer a flush in time"),
+        };
         count(&self.counts(drive).write_errors, 1);
-        self.fail_one(drive, media);
+        self.fail_one(drive, media, why);
     }
 }

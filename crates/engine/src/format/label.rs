@@ -1,5 +1,7 @@
 //! The label: what a drive says of itself and of its pool. One block, in two slots on every drive.
 
+use std::fmt;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -79,13 +81,34 @@ pub enum DriveMark {
     Vacant,
 }
 
+/// Why a drive that is out is not taken back before an operator says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaysOut {
+    /// An operator took it out.
+    Operator,
+    /// It had more faults within an hour than are borne.
+    Faults,
+    /// It came and went too often.
+    Returns,
+}
+
+impl fmt::Display for StaysOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Operator => "an operator took it out",
+            Self::Faults => "it had more faults within an hour than are borne",
+            Self::Returns => "it came and went too often",
+        })
+    }
+}
+
 /// One drive of a pool, as all labels list it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveRecord {
     pub id: [u8; 16],
     pub mark: DriveMark,
-    /// An operator took it out: it is not taken back before an operator says so.
-    pub is_retired: bool,
+    /// It is not taken back before an operator says so: why. Of one that failed, or whose place is vacant.
+    pub stays_out: Option<StaysOut>,
     /// What it has is moved to the others, or was while something of it was there.
     pub is_leaving: bool,
     /// The epoch of the labels since which it has this mark.
@@ -210,10 +233,12 @@ struct RawDrive {
     au_count: U32,
     mark: u8,
     flags: u8,
-    reserved: [u8; 2],
+    kept_out: u8,
+    reserved: u8,
 }
 const _: () = assert!(size_of::<RawDrive>() == 40);
 const _: () = assert!(std::mem::offset_of!(RawDrive, flags) == 37);
+const _: () = assert!(std::mem::offset_of!(RawDrive, kept_out) == 38);
 const _: () = assert!(size_of::<Head>() + DRIVES_MAX * size_of::<RawDrive>() <= BLOCK);
 
 impl RawMember {
@@ -259,6 +284,10 @@ const fn later_mark(mark: u8) -> &'static str {
 const RETIRED: u8 = 1;
 const LEAVING: u8 = 2;
 
+/// Why the pool itself keeps a drive out. Programs that know nothing of that read past it, and take the drive back.
+const FAULTS: u8 = 1;
+const RETURNS: u8 = 2;
+
 impl RawDrive {
     fn new(drive: &DriveRecord) -> Self {
         Self {
@@ -272,9 +301,14 @@ impl RawDrive {
                 DriveMark::Rejoining => 2,
                 DriveMark::Vacant => 3,
             },
-            flags: if drive.is_retired { RETIRED } else { 0 }
+            flags: if drive.stays_out == Some(StaysOut::Operator) { RETIRED } else { 0 }
                 | if drive.is_leaving { LEAVING } else { 0 },
-            reserved: [0; 2],
+            kept_out: match drive.stays_out {
+                Some(StaysOut::Faults) => FAULTS,
+                Some(StaysOut::Returns) => RETURNS,
+                Some(StaysOut::Operator) | None => 0,
+            },
+            reserved: 0,
         }
     }
 
@@ -286,16 +320,22 @@ impl RawDrive {
             3 => DriveMark::Vacant,
             other => return Err(Bad::Field(later_mark(other))),
         };
-        let is_retired = self.flags & RETIRED != 0;
-        // Nobody relies on a drive that an operator took out.
+        let stays_out = match (self.flags & RETIRED != 0, self.kept_out) {
+            (true, _) => Some(StaysOut::Operator),
+            (false, 0) => None,
+            (false, FAULTS) => Some(StaysOut::Faults),
+            (false, RETURNS) => Some(StaysOut::Returns),
+            (false, _) => return Err(Bad::Field("why a drive is kept out")),
+        };
+        // Nobody relies on a drive that stays out.
         let may_be = matches!(mark, DriveMark::Failed | DriveMark::Vacant);
-        if self.flags & !(RETIRED | LEAVING) != 0 || is_retired && !may_be {
+        if self.flags & !(RETIRED | LEAVING) != 0 || stays_out.is_some() && !may_be {
             return Err(Bad::Field("flags of a drive"));
         }
         Ok(DriveRecord {
             id: self.id,
             mark,
-            is_retired,
+            stays_out,
             is_leaving: self.flags & LEAVING != 0,
             since: self.since.get(),
             log_bytes: self.log_bytes.get(),
@@ -520,7 +560,8 @@ mod tests {
         let drive = |i: u8| DriveRecord {
             id: [i; 16],
             mark: marks[usize::from(i % 4)],
-            is_retired: i == 1,
+            stays_out: [None, Some(StaysOut::Operator), None, Some(StaysOut::Returns)]
+                [usize::from(i % 4)],
             is_leaving: i < 2,
             since: u64::from(i),
             log_bytes: 0,
@@ -588,13 +629,21 @@ mod tests {
     }
 
     #[test]
-    fn only_a_drive_that_is_out_is_retired() {
-        for (drive, retired) in [(0, 1), (2, 3), (1, 4)] {
+    fn only_a_drive_that_is_out_stays_out() {
+        let with = |drive: usize, byte: usize, value: u8| {
             let mut block = label().to_block();
-            block[size_of::<Head>() + drive * size_of::<RawDrive>() + 37] = retired;
+            block[size_of::<Head>() + drive * size_of::<RawDrive>() + byte] = value;
             seal(&mut block[..], MAGIC);
-            assert_eq!(Label::from_block(&block[..]), Err(Bad::Field("flags of a drive")));
+            Label::from_block(&block[..])
+        };
+        for (drive, byte, value) in [(0, 37, 1), (2, 37, 3), (1, 37, 4), (0, 38, 1), (2, 38, 2)] {
+            assert_eq!(with(drive, byte, value), Err(Bad::Field("flags of a drive")));
         }
+        assert_eq!(with(3, 38, 3), Err(Bad::Field("why a drive is kept out")));
+        let kept =
+            |drive: usize, value: u8| with(drive, 38, value).unwrap().drives[drive].stays_out;
+        assert_eq!((kept(3, 1), kept(3, 2)), (Some(StaysOut::Faults), Some(StaysOut::Returns)));
+        assert_eq!(kept(3, 0), None);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Pool {
         let record = DriveRecord {
             id,
             mark: DriveMark::Vacant,
-            is_retired: false,
+            stays_out: None,
             is_leaving: false,
             since: label.epoch,
             log_bytes,

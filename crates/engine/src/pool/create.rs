@@ -184,7 +184,7 @@ fn records(
         Ok(DriveRecord {
             id,
             mark,
-            is_retired: false,
+            stays_out: None,
             is_leaving: false,
             since: 0,
             log_bytes: zone,

@@ -8,7 +8,7 @@ use reactor::{Nanos, buffer, join_all, now};
 
 use super::Pool;
 use crate::address::BLOCK;
-use crate::drives::Company;
+use crate::drives::{Cause, Company};
 use crate::error::{Error, Kind, Result};
 use crate::format::area as at;
 use crate::format::label::Label;
@@ -148,8 +148,14 @@ impl Pool {
             known.mute = if sight.is_mute { known.mute + 1 } else { 0 };
             let has = if sight.lacks_end { drive.capacity_now() } else { Some(u64::MAX) };
             let is_short = has.is_none_or(|has| has < superblock.drives.bytes(*index));
+            let why = || {
+                Cause::because(match is_short {
+                    true => "it is shorter than it was",
+                    false => "neither its beginning nor its end can be read",
+                })
+            };
             if (is_short || known.mute >= MUTE_LOOKS)
-                && superblock.drives.fail_if_spared(*index, &drive)
+                && superblock.drives.fail_if_spared(*index, &drive, why())
             {
                 continue;
             }

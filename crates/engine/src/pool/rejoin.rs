@@ -10,7 +10,7 @@ use media::Drive;
 use super::Pool;
 use crate::area;
 use crate::canary::{self, Canary, Step};
-use crate::drives::DriveState;
+use crate::drives::{Cause, DriveState};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Label;
 use crate::shard::Shard;
@@ -60,7 +60,7 @@ impl Pool {
     ///
     /// # Errors
     /// `Missing` for a drive that has no label of the pool, or is not the one that it was made with; `Exists` when it
-    /// is in use already; `Invalid` when it went on by itself, is too small, or was taken out by an operator; `Busy` when it
+    /// is in use already; `Invalid` when it went on by itself, is too small, or stays out until an operator wants it; `Busy` when it
     /// may be taken back later; `Full` when it came and went too often; `Gone` when the pool is closed; `Failed` when it
     /// fails at once.
     pub async fn rejoin(&self, drive: Arc<Drive>) -> Result<u16> {
@@ -101,9 +101,11 @@ impl Pool {
         reactor::spawn(async move {
             let made = pool.make_whole(index, progress).await;
             let superblock = &pool.0.common.superblock;
-            if made.is_err() && superblock.drives.state(index) == DriveState::Rejoining {
+            if let Err(error) = &made
+                && superblock.drives.state(index) == DriveState::Rejoining
+            {
                 // Whatever it was: the drive is not whole, and nothing more is to go there.
-                superblock.drives.fail(index);
+                superblock.drives.fail(index, Cause::of("it could not be made whole", error));
             }
             if let Some(returned) = pool.0.returned.borrow_mut().get_mut(&index) {
                 returned.is_under_way = false;
@@ -146,9 +148,8 @@ impl Pool {
             let context = format!("drive {index} of pool {} is in use", current.name);
             return Err(Error::new(Kind::Exists, context));
         }
-        if record.is_retired {
-            let context =
-                format!("drive {index} of pool {} was taken out by an operator", current.name);
+        if let Some(why) = record.stays_out {
+            let context = format!("drive {index} of pool {} stays out: {why}", current.name);
             return Err(Error::new(Kind::Invalid, context));
         }
         if current.is_forked_by(label, |_| None) {

@@ -9,6 +9,7 @@ use super::create::set_aside;
 use crate::area;
 use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
+use crate::format::label::StaysOut;
 
 impl Pool {
     /// Takes a drive out of use, for good when this returns: it is not [taken back](Self::rejoin) before an operator
@@ -30,7 +31,7 @@ impl Pool {
         Ok(())
     }
 
-    /// A drive that an operator took out may be [taken back](Self::rejoin) from now on.
+    /// A drive that was kept out may be [taken back](Self::rejoin) from now on.
     ///
     /// # Errors
     /// `NotFound` without such a drive, `Gone` when the pool is closed, `Failed` when the labels cannot say so.
@@ -41,6 +42,20 @@ impl Pool {
             return Err(Error::new(Kind::Gone, "the pool was closed"));
         }
         self.0.common.superblock.unretire(index).await
+    }
+
+    /// A drive that is out is not [taken back](Self::rejoin) from now on, before somebody [wants it](Self::let_return).
+    ///
+    /// # Errors
+    /// `NotFound` without such a drive, `Exists` when it is in use, `Gone` when the pool is closed, `Failed` when the
+    /// labels cannot say so.
+    pub async fn keep_out(&self, index: u16, why: StaysOut) -> Result<()> {
+        self.check_index(index)?;
+        let _turn = self.0.taking_back.hold(1).await;
+        if self.0.closed.get() {
+            return Err(Error::new(Kind::Gone, "the pool was closed"));
+        }
+        self.0.common.superblock.keep_out(index, why).await
     }
 
     /// Puts another drive in the place of one that is out, or that works and can be spared, and begins to make it whole.

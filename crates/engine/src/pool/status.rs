@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use reactor::Nanos;
+
 use super::{Breakdown, Pool, Rebuild, Rejoin, Scrub};
 use crate::address::BLOCK;
-use crate::drives::{DriveCounters, DriveState};
+use crate::drives::{Cause, DriveCounters, DriveState};
 use crate::error::Result;
-use crate::format::label::{DriveMark, Label, Layout, LogKind};
+use crate::format::label::{DriveMark, Label, Layout, LogKind, StaysOut};
 use crate::log;
 use crate::quotas::{QuotaStatus, ReservationStatus, Reservations};
 use crate::shard::{Shard, WritesRefused};
@@ -105,8 +107,12 @@ pub struct DriveStatus {
     pub state: DriveState,
     /// The labels say that it is out: what it has is old, whatever its state.
     pub out: bool,
-    /// An operator took it out: it is not taken back before an operator says so.
-    pub retired: bool,
+    /// It is not taken back before an operator says so: why.
+    pub stays_out: Option<StaysOut>,
+    /// Why it is out of use, if it was taken out since the pool was opened.
+    pub cause: Option<Cause>,
+    /// When its state was changed last, on the reactors' clock; `None` where it is as the pool was opened.
+    pub changed: Option<Nanos>,
     /// Nothing of the pool lies on it.
     pub vacant: bool,
     /// What it has is moved to the others, or is to be.
@@ -298,7 +304,9 @@ impl Pool {
                 id: record.id,
                 state: drives.state(index),
                 out: record.is_out(),
-                retired: record.is_retired,
+                stays_out: record.stays_out,
+                cause: drives.cause(index).cloned(),
+                changed: drives.changed(index),
                 leaving: record.is_leaving,
                 vacant: record.mark == DriveMark::Vacant,
                 slow: drives.is_slow(index),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::address::{BLOCK, Key, Location, Version, View};
-use crate::drives::{DriveCounters, DriveSlot, DriveState};
+use crate::drives::{Cause, DriveCounters, DriveSlot, DriveState};
 use media::memory::RegionOptions;
 use media::{Drive, FaultPlan};
 use raid::{Scheme, Shape};
@@ -194,7 +194,7 @@ fn stripes_that_were_not_written_are_told_however_many_drives_failed() {
             let mut rig = Rig::new(data, parity);
             rig.write(0).await.unwrap();
             for drive in 0..u16::from(parity) {
-                rig.segments.drives.fail(drive);
+                rig.segments.drives.fail(drive, Cause::Operator);
                 assert_eq!(rig.segments.read_header(&rig.info, 1).await.unwrap(), None);
                 assert!(rig.segments.read_header(&rig.info, 0).await.unwrap().is_some());
             }
@@ -211,7 +211,7 @@ fn headers_survive_what_data_survives() {
         rig.damage(1, 0, 0).await;
         rig.damage(1, 3, 0).await;
         assert_eq!(rig.segments.read_header(&rig.info, 1).await.unwrap(), Some(header.clone()));
-        rig.segments.drives.fail(rig.info.member(1, 0).drive);
+        rig.segments.drives.fail(rig.info.member(1, 0).drive, Cause::Operator);
         assert_eq!(rig.segments.read_header(&rig.info, 1).await.unwrap(), Some(header));
     });
 }
@@ -224,9 +224,10 @@ fn any_drives_up_to_the_redundancy_may_fail() {
                 let mut rig = Rig::new(data, parity);
                 rig.write_all().await;
                 for n in 0..usize::from(parity) {
-                    rig.segments
-                        .drives
-                        .fail(u16_of((first + n * 3) % (data + usize::from(parity))));
+                    rig.segments.drives.fail(
+                        u16_of((first + n * 3) % (data + usize::from(parity))),
+                        Cause::Operator,
+                    );
                     rig.check().await.unwrap();
                 }
                 if parity > 0 && data > 1 {
@@ -266,7 +267,7 @@ fn failed_drives_are_read_when_nothing_else_is_left() {
             let mut rig = Rig::new(data, parity);
             rig.write(0).await.unwrap();
             for drive in 0..=u16::from(parity) {
-                rig.segments.drives.fail(drive);
+                rig.segments.drives.fail(drive, Cause::Operator);
             }
             rig.check().await.unwrap();
             assert_eq!(rig.write(1).await.unwrap_err().kind, Kind::Failed);
@@ -280,7 +281,7 @@ fn failed_drives_are_read_when_nothing_else_is_left() {
             rig.damage(0, unit, u32_of(block % 32)).await;
         }
         for unit in 1..4 {
-            rig.segments.drives.fail(rig.info.member(0, unit).drive);
+            rig.segments.drives.fail(rig.info.member(0, unit).drive, Cause::Operator);
         }
         assert_eq!(rig.check().await.unwrap_err().kind, Kind::Failed);
     });
@@ -353,7 +354,7 @@ fn two_damaged_units_of_a_row_are_found_among_all() {
         // With one drive lost, a wrong block besides is still found; two are too many.
         let mut rig = Rig::new(4, 2);
         rig.write(0).await.unwrap();
-        rig.segments.drives.fail(rig.info.member(0, 0).drive);
+        rig.segments.drives.fail(rig.info.member(0, 0).drive, Cause::Operator);
         rig.damage(0, 1, 9).await;
         rig.check().await.unwrap();
         rig.damage(0, 1, 9).await;
@@ -392,7 +393,10 @@ fn a_block_can_be_fetched_without_a_copy() {
             let place = rig.info.geometry.place(at.slot());
             match rig.total(|c| c.corrupt) {
                 0 => rig.damage(0, usize32(place.unit), place.block).await,
-                _ => rig.segments.drives.fail(rig.info.member(0, usize32(place.unit)).drive),
+                _ => rig
+                    .segments
+                    .drives
+                    .fail(rig.info.member(0, usize32(place.unit)).drive, Cause::Operator),
             }
         }
         assert_eq!((rig.total(|c| c.repaired), rig.total(|c| c.reconstructed)), (1, 2));
@@ -496,7 +500,7 @@ fn unused_blocks_are_zero_and_protected() {
             builder.push(owner, Version::FIRST, &[crc32c(&block)], &block).unwrap();
             rig.segments.write(builder.seal(1).await).await.unwrap();
         }
-        rig.segments.drives.fail(rig.info.member(0, 2).drive);
+        rig.segments.drives.fail(rig.info.member(0, 2).drive, Cause::Operator);
         let mut out = vec![1; 64 * BLOCK];
         let zero = crc32c(&[0; BLOCK]);
         rig.segments.read(&rig.info, 60, &[zero; 64], &mut out).await.unwrap();
@@ -542,7 +546,7 @@ fn a_stripe_can_be_verified() {
                 continue;
             }
             rig.damage(0, data, 3).await;
-            rig.segments.drives.fail(rig.info.member(0, 0).drive);
+            rig.segments.drives.fail(rig.info.member(0, 0).drive, Cause::Operator);
             let (_, faults) = rig.segments.verify(&rig.info, 0).await.unwrap().unwrap();
             assert_eq!((faults.unreadable, faults.wrong), (vec![0], vec![]));
         }

@@ -21,6 +21,7 @@ use super::capacity::Capacity;
 use super::events::Event;
 use super::reclaim::Reclaim;
 use super::search::SpaceSearch;
+use crate::drives::Cause;
 use crate::limits::DISCARD_WORTH;
 use crate::segment::Member;
 
@@ -105,7 +106,13 @@ impl Discard {
                 self.base.common.allocator.lock().tell(usize32(u32::from(member.drive)), false);
             }
             // It may still come, and take away what is written there by then.
-            Err(error) if error.kind == MediaKind::Timeout => drives.fail_one(member.drive, &drive),
+            Err(error) if error.kind == MediaKind::Timeout => {
+                drives.fail_one(
+                    member.drive,
+                    &drive,
+                    Cause::of("telling it of free space", &error),
+                );
+            }
             Err(_) => {}
         }
     }

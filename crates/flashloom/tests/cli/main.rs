@@ -27,6 +27,7 @@ mod health;
 mod images;
 mod jobs;
 mod kills;
+mod lives;
 mod log_move;
 mod memory;
 mod pauses;

@@ -108,6 +108,7 @@ impl Rig {
         let begun = SystemTime::now();
         loop {
             let pool = self.show();
+            self.want_back(&pool);
             if is(&pool) {
                 self.tell(format!("{what} after {:?}", begun.elapsed().unwrap()));
                 return begun.elapsed().unwrap();
@@ -119,6 +120,18 @@ impl Rig {
                 events()
             );
             std::thread::park_timeout(LOOK);
+        }
+    }
+
+    /// What comes and goes as often as this stays out by and by, until an operator has it back.
+    fn want_back(&mut self, pool: &Value) {
+        for drive in 0..DRIVES {
+            if !self.out.contains(&drive)
+                && pool["status"]["drives"][drive]["stays_out"] == "returns"
+            {
+                let asked = run(&self.dir, &format!("drive rejoin fast/{drive} --no-wait"));
+                self.tell(format!("drive {drive} is wanted back: {}", asked.status));
+            }
         }
     }
 

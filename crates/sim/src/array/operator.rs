@@ -422,7 +422,7 @@ impl Media {
         let is_away = |n: &usize, is_retired: bool| is_retired || attempt.hidden.contains(n);
         let is_vacant = |n: &usize| {
             drive(n).is_none_or(|d| {
-                d.vacant && d.state != DriveState::Rejoining && is_away(n, d.retired)
+                d.vacant && d.state != DriveState::Rejoining && is_away(n, d.stays_out.is_some())
             })
         };
         truth.vacant = truth.out.iter().copied().filter(is_vacant).collect();

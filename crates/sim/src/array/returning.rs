@@ -256,7 +256,7 @@ impl Shelf {
             let begun = self.pool.rebuild(0).await.map_err(|error| error.to_string());
             return self.note(format!("an operator has the pool rebuilt: {begun:?}"));
         }
-        if status.drives[n].retired {
+        if status.drives[n].stays_out.is_some() {
             self.truth.borrow_mut().vacant.remove(&n);
             let may = self.pool.let_return(stdx::num::u16_of(n)).await;
             let may = may.map_err(|error| error.to_string());

@@ -36,7 +36,7 @@ impl Rig {
         let record = DriveRecord {
             id: [1; 16],
             mark: DriveMark::Online,
-            is_retired: false,
+            stays_out: None,
             is_leaving: false,
             since: 0,
             log_bytes: 0,
@@ -317,7 +317,7 @@ fn a_drive_with_nothing_gets_a_base_beside_the_edits_of_others() {
         let (superblock, _) = rig.open().await.unwrap();
         let next = rig.trail(0).await.next;
         let drive = rig.drives[1].clone();
-        superblock.drives.fail(1);
+        superblock.drives.fail(1, crate::drives::Cause::Operator);
         superblock.tell_failures().await.unwrap();
         add(&superblock, 1).await.unwrap();
         superblock.readmit(1, drive).await.unwrap();

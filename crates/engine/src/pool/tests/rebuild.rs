@@ -6,6 +6,7 @@ use super::rejoin::{Rig, bbu, rig, settled, states};
 use super::*;
 use crate::area;
 use crate::drives::DriveState;
+use crate::format::label::StaysOut;
 
 const DEGRADED: OpenOptions = OpenOptions {
     degraded: true,
@@ -244,7 +245,7 @@ fn a_drive_that_works_is_emptied_and_then_not_of_the_pool() {
         assert_eq!(rig.vacant().await, [0]);
         let status = rig.pool.status().await.unwrap();
         assert_eq!((status.log.failed_devices, status.log.drives.contains(&0)), (0, false));
-        assert!(status.drives[0].retired);
+        assert_eq!(status.drives[0].stays_out, Some(StaysOut::Operator));
         assert_eq!(states(&rig.pool).await[0], DriveState::Failed);
         // The others bear as much as before.
         rig.media[1].fail();
@@ -311,7 +312,7 @@ fn a_place_stays_vacant_whose_drive_fails_before_it_is_whole() {
         let superblock = &rig.pool.0.common.superblock;
         rig.media[2].revive();
         superblock.readmit(2, Arc::clone(&rig.drives[2])).await.unwrap();
-        superblock.drives.fail(2);
+        superblock.drives.fail(2, crate::drives::Cause::Operator);
         let failed = superblock.make_online(2).await.unwrap_err();
         assert_eq!(failed.kind, Kind::Failed, "{failed}");
         superblock.tell_failures().await.unwrap();
@@ -341,7 +342,7 @@ fn a_drive_that_fails_on_the_labels_that_call_it_whole_is_no_loss() {
         superblock.readmit(2, Arc::clone(&rig.drives[2])).await.unwrap();
         // The same labels are the first to say that this one is gone.
         rig.media[0].fail();
-        superblock.drives.fail(0);
+        superblock.drives.fail(0, crate::drives::Cause::Operator);
         rig.media[2].fail();
         let failed = superblock.make_online(2).await.unwrap_err();
         assert_eq!(failed.kind, Kind::Failed, "{failed}");

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::area;
-use crate::drives::DriveState;
+use crate::drives::{Cause, DriveState};
+use crate::format::label::StaysOut;
 
 const BLOCKS: u64 = 6144;
 
@@ -471,6 +472,62 @@ fn a_drive_of_which_no_labels_can_tell_is_taken_back_later() {
         rig.give_back(1).await;
         assert_eq!(settled(&rig.pool, 1).await.0, DriveState::Online);
         rig.media[2].fail();
+        verify(&rig.v, &rig.model).await;
+    });
+}
+
+/// One that fell apart was taken back five seconds later, and by every opening, over and over.
+#[test]
+fn a_drive_that_had_too_many_faults_stays_out_until_it_is_wanted_back() {
+    reactor::simulate(17, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 17).await;
+        let drives = |rig: &Rig| rig.pool.0.common.superblock.drives.for_another();
+        drives(&rig).count_corrupt(2, 1001);
+        scribble(&rig.v, &mut rig.model, 100, 1).await;
+        rig.pool.0.common.superblock.tell_failures().await.unwrap();
+        let of = async |rig: &Rig| rig.pool.status().await.unwrap().drives[2].clone();
+        let seen = of(&rig).await;
+        assert_eq!((seen.state, seen.cause), (DriveState::Failed, Some(Cause::Faults(1001))));
+        assert_eq!(seen.stays_out, Some(StaysOut::Faults));
+        let refused = rig.pool.rejoin(Arc::clone(&rig.drives[2])).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Invalid, "{refused}");
+        rig.pool.clone().close().await.unwrap();
+        rig.open(OpenOptions::default()).await.unwrap();
+        reactor::sleep(Duration::from_secs(10)).await;
+        let seen = of(&rig).await;
+        assert_eq!((seen.state, seen.stays_out), (DriveState::Failed, Some(StaysOut::Faults)));
+        assert_eq!((seen.cause, seen.changed), (None, None));
+        // Labels that are written meanwhile do not forget it, nor, once it is wanted back, find it anew.
+        rig.pool.let_return(2).await.unwrap();
+        rig.media[0].fail();
+        scribble(&rig.v, &mut rig.model, 100, 2).await;
+        assert_eq!(of(&rig).await.stays_out, None);
+        rig.media[0].revive();
+    });
+}
+
+#[test]
+fn a_drive_that_is_kept_out_comes_back_once_it_is_wanted() {
+    reactor::simulate(18, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 18).await;
+        let refused = rig.pool.keep_out(1, StaysOut::Returns).await.unwrap_err();
+        assert!(matches!(refused.kind, Kind::Busy | Kind::Exists), "it is in use: {refused}");
+        rig.pull(1, 180).await;
+        rig.pool.keep_out(1, StaysOut::Returns).await.unwrap();
+        rig.media[1].revive();
+        let refused = rig.pool.rejoin(Arc::clone(&rig.drives[1])).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Invalid, "{refused}");
+        let seen = rig.pool.status().await.unwrap().drives[1].clone();
+        assert!(matches!(seen.cause, Some(Cause::Failure(_))) && seen.changed.is_some());
+        rig.pool.clone().close().await.unwrap();
+        rig.open(OpenOptions::default()).await.unwrap();
+        reactor::sleep(Duration::from_secs(10)).await;
+        let seen = rig.pool.status().await.unwrap().drives[1].clone();
+        assert_eq!((seen.state, seen.stays_out), (DriveState::Failed, Some(StaysOut::Returns)));
+        rig.pool.let_return(1).await.unwrap();
+        rig.give_back(1).await;
+        assert_eq!(settled(&rig.pool, 1).await.0, DriveState::Online);
+        rig.media[3].fail();
         verify(&rig.v, &rig.model).await;
     });
 }

@@ -4,6 +4,7 @@ use super::rejoin::{Rig, bbu, rig, settled, states};
 use super::*;
 use crate::area;
 use crate::drives::DriveState;
+use crate::format::label::StaysOut;
 
 fn simulated_drive(bytes: u64, seed: u64) -> (Arc<Simulated>, Arc<Drive>) {
     let (mut media, mut drives) = simulated(1, bytes, seed);
@@ -176,11 +177,11 @@ fn a_drive_that_an_operator_takes_out_stays_out_until_it_is_wanted_back() {
         rig.open(OpenOptions::default()).await.unwrap();
         reactor::sleep(std::time::Duration::from_secs(5)).await;
         let drive = rig.pool.status().await.unwrap().drives.swap_remove(2);
-        assert_eq!((drive.state, drive.retired), (DriveState::Missing, true));
+        assert_eq!((drive.state, drive.stays_out), (DriveState::Missing, Some(StaysOut::Operator)));
         rig.pool.let_return(2).await.unwrap();
         rig.give_back(2).await;
         rig.has_whole(2).await;
-        assert!(!rig.pool.status().await.unwrap().drives[2].retired);
+        assert_eq!(rig.pool.status().await.unwrap().drives[2].stays_out, None);
         // One that failed by itself can be kept out, too.
         rig.pull(1, 81).await;
         rig.media[1].revive();

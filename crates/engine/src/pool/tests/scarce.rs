@@ -87,7 +87,7 @@ fn where_what_has_the_space_cannot_be_read_writers_are_refused_until_it_can() {
         let contents: BTreeSet<_> = held.iter().chain(&rig.model).map(begins).collect();
         rig.media[1].rot_where(1_000_000, |_, block| contents.contains(&block[..16]));
         rig.media[2].fail();
-        drives.fail(2);
+        drives.fail(2, crate::drives::Cause::Operator);
         let blocks = rig.v.len() / BLOCK as u64;
         let overwritten = async {
             let mut version = 1;

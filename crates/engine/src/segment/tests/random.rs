@@ -46,7 +46,7 @@ async fn bear(data: usize, parity: u8, seed: u64, failed: Vec<usize>, damages: u
         }
     }
     for drive in &failed {
-        rig.segments.drives.fail(u16_of(*drive));
+        rig.segments.drives.fail(u16_of(*drive), crate::drives::Cause::Operator);
     }
     for stripe in 0..2 {
         assert!(rig.segments.read_header(&rig.info, stripe).await.unwrap().is_some());

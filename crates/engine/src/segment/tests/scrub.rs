@@ -86,7 +86,7 @@ fn a_segment_that_lacks_a_drive_is_checked_as_far_as_it_is_there() {
     go(async {
         let mut rig = Rig::new(4, 2);
         rig.write_all().await;
-        rig.segments.drives.fail(rig.info.member(0, 1).drive);
+        rig.segments.drives.fail(rig.info.member(0, 1).drive, crate::drives::Cause::Operator);
         assert_eq!(scrub(&rig).await, Scrubbed::default());
         rig.damage(0, 2, 4).await;
         assert_eq!(scrub(&rig).await, Scrubbed { damaged: 1, repaired: 1, lost: 0 });

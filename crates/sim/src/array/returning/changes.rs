@@ -16,7 +16,7 @@ impl Shelf {
         for (n, drive) in status.drives.iter().enumerate() {
             if drive.state.is_written() {
                 truth.vacant.remove(&n);
-            } else if drive.vacant && drive.retired && !self.coming.contains(&n) {
+            } else if drive.vacant && drive.stays_out.is_some() && !self.coming.contains(&n) {
                 truth.out.insert(n);
                 truth.vacant.insert(n);
             } else if drive.vacant {

@@ -1,6 +1,6 @@
 //! Drives that an operator takes out, has back, and replaces.
 
-use api::v1::{Drive, DriveHealth, DriveReplacement, Job, JobState, Kind};
+use api::v1::{Drive, DriveReplacement, DriveState, Job, JobState, Kind};
 use api::value::PoolDrive;
 
 use super::*;
@@ -44,10 +44,10 @@ fn a_drive_that_is_taken_out_comes_back_when_it_is_asked_for_and_not_before() {
     drop(node);
     let node = start(dir, "wait-for-drives = 0", "");
     open_late(&node);
-    assert_eq!((drive(&node, 1).health, drive(&node, 1).retired), (DriveHealth::Missing, true));
+    assert_eq!((drive(&node, 1).health, drive(&node, 1).retired), (DriveState::Missing, true));
     let job = done(&node, Work::RejoinDrive(place(1)));
     assert_eq!(job.state, JobState::Done, "{job:?}");
-    assert_eq!((drive(&node, 1).health, drive(&node, 1).retired), (DriveHealth::Online, false));
+    assert_eq!((drive(&node, 1).health, drive(&node, 1).retired), (DriveState::Online, false));
     let again = done(&node, Work::RejoinDrive(place(1))).error.unwrap();
     assert_eq!(again.kind, Kind::Conflict, "{again:?}");
     let none = done(&node, Work::FailDrive(place(7))).error.unwrap();
@@ -70,7 +70,7 @@ fn a_new_drive_has_the_place_of_one_that_is_gone_and_of_one_that_works() {
     let job = done(&node, Work::ReplaceDrive(place(1), replacement(&new, false)));
     assert_eq!(job.state, JobState::Done, "{job:?}");
     let replaced = drive(&node, 1);
-    assert_eq!(replaced.health, DriveHealth::Online);
+    assert_eq!(replaced.health, DriveState::Online);
     assert_eq!(replaced.path, Some(new.display().to_string()));
     assert_ne!(replaced.id, before);
     let job = done(&node, Work::ReplaceDrive(place(3), replacement(&other, false)));

@@ -1,6 +1,6 @@
 //! Drives of open pools that were away, and come back.
 
-use api::v1::DriveHealth;
+use api::v1::DriveState;
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn a_drive_that_comes_late_is_taken_back_and_made_whole_by_itself() {
         let settings = format!("wait-for-drives = 0\ndrive-folders = [\"{}\"]", shelf.display());
         let node = start(dir, &settings, "");
         assert_eq!(health(&node, "fast"), PoolHealth::Degraded);
-        assert_eq!(drive(&node, n).health, DriveHealth::Missing);
+        assert_eq!(drive(&node, n).health, DriveState::Missing);
         let volume: NewVolume =
             serde_json::from_str(&format!(r#"{{"name": "v{n}", "size": 1048576}}"#)).unwrap();
         node.create_volume(&named("fast"), &volume).unwrap();
@@ -49,7 +49,7 @@ fn a_drive_that_comes_late_is_taken_back_and_made_whole_by_itself() {
         fs::rename(&away, &back).unwrap();
         wait_until_whole(&node, "fast");
         let found = drive(&node, n);
-        assert_eq!(found.health, DriveHealth::Online);
+        assert_eq!(found.health, DriveState::Online);
         assert_eq!(found.path, Some(back.display().to_string()));
         assert_eq!(found.rejoin.unwrap().failure, None);
         let at = format!("drive {n} of pool fast is back at {}", back.display());
@@ -112,7 +112,7 @@ fn nothing_else_is_taken_in_a_drives_place() {
     let node = start(dir, "wait-for-drives = 0", "");
     fs::File::create(&place).unwrap().set_len(192 << 20).unwrap();
     open_late(&node);
-    assert_eq!(drive(&node, 1).health, DriveHealth::Missing);
+    assert_eq!(drive(&node, 1).health, DriveState::Missing);
     let blank = fs::read(&place).unwrap();
     assert!(blank.iter().all(|byte| *byte == 0));
     node.stop();

@@ -1,6 +1,6 @@
 //! Pools that get wider, and do without drives that are gone.
 
-use api::v1::{DriveHealth, JobKind, JobState, Kind, NewDrives};
+use api::v1::{DriveState, JobKind, JobState, Kind, NewDrives};
 use api::value::PoolDrive;
 
 use super::*;
@@ -24,7 +24,7 @@ fn add(node: &Arc<Node>, dir: &Path, names: &[&str]) {
     assert_eq!(job.state, JobState::Done, "{job:?}");
 }
 
-fn drive_health(node: &Node, index: u16) -> DriveHealth {
+fn drive_health(node: &Node, index: u16) -> DriveState {
     node.drive(&place(index)).unwrap().health
 }
 
@@ -35,14 +35,14 @@ fn what_a_drive_had_that_is_gone_is_rebuilt_on_the_others_by_itself() {
     let node = start(dir, "", "");
     make(&node, dir, "fast");
     add(&node, dir, &["more"]);
-    assert_eq!(drive_health(&node, 4), DriveHealth::Online);
+    assert_eq!(drive_health(&node, 4), DriveState::Online);
     node.stop();
     drop(node);
     fs::rename(dir.join("fast1"), dir.join("away")).unwrap();
     let node = start(dir, "wait-for-drives = 0\nrebuild-after = 1", "");
     assert_eq!(health(&node, "fast"), PoolHealth::Degraded);
     returned::wait_until_whole(&node, "fast");
-    assert_eq!(drive_health(&node, 1), DriveHealth::Vacant);
+    assert_eq!(drive_health(&node, 1), DriveState::Vacant);
     let job = node.jobs().into_iter().find(|job| job.kind == JobKind::PoolRebuild).unwrap();
     let job = node.wait_for_job(job.id, PATIENCE).unwrap();
     assert_eq!((job.state, &*job.by), (JobState::Done, "the node"), "{job:?}");
@@ -69,7 +69,7 @@ fn a_drive_that_is_emptied_can_be_taken_away_and_its_place_be_filled_again() {
     add(&node, dir, &["more", "last"]);
     let job = done(&node, Work::EvacuateDrive(place(2), how));
     assert_eq!(job.state, JobState::Done, "{job:?}");
-    assert_eq!(drive_health(&node, 2), DriveHealth::Vacant);
+    assert_eq!(drive_health(&node, 2), DriveState::Vacant);
     assert_eq!(health(&node, "fast"), PoolHealth::Online);
     // Nobody holds it any more.
     fs::remove_file(dir.join("fast2")).unwrap();
@@ -81,7 +81,7 @@ fn a_drive_that_is_emptied_can_be_taken_away_and_its_place_be_filled_again() {
     };
     let job = done(&node, Work::ReplaceDrive(place(2), new));
     assert_eq!(job.state, JobState::Done, "{job:?}");
-    assert_eq!(drive_health(&node, 2), DriveHealth::Online);
+    assert_eq!(drive_health(&node, 2), DriveState::Online);
     node.stop();
     drop(node);
     let node = start(dir, "wait-for-drives = 3600", "");

@@ -79,6 +79,8 @@ pub struct Allocator {
     closed: Vec<bool>,
     /// Drives that are being emptied: nothing more comes to one that is empty.
     leaving: Vec<bool>,
+    /// Drives that are slower than the others: whoever writes there waits for them.
+    slow: Vec<bool>,
     /// Drives that are told of the units that become free.
     told: Vec<bool>,
     /// Numbers of the segments there are.
@@ -105,6 +107,7 @@ impl Allocator {
             online: vec![true; units.len()],
             closed: vec![false; units.len()],
             leaving: vec![false; units.len()],
+            slow: vec![false; units.len()],
             told: vec![false; units.len()],
             numbers: BTreeSet::new(),
             next: 0,
@@ -150,6 +153,7 @@ impl Allocator {
         self.online.resize(drive + 1, false);
         self.closed.resize(drive + 1, true);
         self.leaving.resize(drive + 1, false);
+        self.slow.resize(drive + 1, false);
         self.told.resize(drive + 1, false);
     }
 
@@ -167,6 +171,11 @@ impl Allocator {
     /// at all once it is [empty](Self::is_empty).
     pub fn set_leaving(&mut self, drive: usize, leaving: bool) {
         self.leaving[drive] = leaving;
+    }
+
+    /// Whether a drive is slower than the others: new segments lie elsewhere as long as that costs no space.
+    pub fn set_slow(&mut self, drive: usize, slow: bool) {
+        self.slow[drive] = slow;
     }
 
     /// Whether no segment has anything on a drive.
@@ -235,31 +244,41 @@ impl Allocator {
         usable >= self.width && raid::placement::segments(free, self.width) >= segments
     }
 
-    /// Where a segment begins that need not lie on drives that are online: there as far as possible,
-    /// so that no later segment lacks space for it.
-    fn choose_any(&self, online: &[u32], seed: u64) -> Option<Vec<usize>> {
-        let all = self.all_units();
-        let left = raid::placement::segments(&all, self.width);
+    /// Where a segment begins for which all these units may be used: among the `better` ones of them as far as possible, so
+    /// that no later segment lacks space for it.
+    fn choose_better(&self, better: &[u32], all: &[u32], seed: u64) -> Option<Vec<usize>> {
+        let left = raid::placement::segments(all, self.width);
         let spares = |drives: &Vec<usize>| {
-            let mut after = all.clone();
+            let mut after = all.to_vec();
             drives.iter().for_each(|drive| after[*drive] -= 1);
             raid::placement::segments(&after, self.width) + 1 >= left
         };
-        let whole = raid::placement::choose(online, self.width, seed).filter(spares);
-        whole.or_else(|| raid::placement::choose(&all, self.width, seed))
+        let whole = raid::placement::choose(better, self.width, seed).filter(spares);
+        whole.or_else(|| raid::placement::choose(all, self.width, seed))
+    }
+
+    /// Of these free units, those of drives that are not slow.
+    fn fast(&self, free: &[u32]) -> Vec<u32> {
+        let drives = free.iter().zip(&self.slow);
+        drives.map(|(free, slow)| if *slow { 0 } else { *free }).collect()
     }
 
     /// Takes the space of a new segment, or `None` when there is not enough. Members lie on drives
-    /// that are online while there is enough space on those. Where there is not, some are taken on
+    /// that are online while there is enough space on those, and not on slow ones as long as the pool can hold as much all
+    /// the same. Where there is not, some are taken on
     /// drives that are not: nothing is written there, and the segment begins its life degraded, as
     /// all others with members there are.
     pub fn allocate(&mut self) -> Option<(SegmentId, Vec<Member>)> {
         let number = self.next;
         let next = number.checked_add(1).filter(|next| *next <= SEGMENTS_END)?;
         let online = self.free_units();
+        let seed = u64::from(number);
         let drives = match self.is_enough(&online) {
-            true => raid::placement::choose(&online, self.width, u64::from(number))?,
-            false => self.choose_any(&online, u64::from(number))?,
+            true if self.slow.contains(&true) => {
+                self.choose_better(&self.fast(&online), &online, seed)?
+            }
+            true => raid::placement::choose(&online, self.width, seed)?,
+            false => self.choose_better(&online, &self.all_units(), seed)?,
         };
         let members = drives.into_iter().map(|drive| {
             let au = self.drives[drive].take_any().expect("a chosen drive has free units");
@@ -466,6 +485,35 @@ mod tests {
         assert!(allocator.is_empty(leaving));
         let after = std::iter::from_fn(|| allocator.allocate()).flat_map(|(_, members)| members);
         assert!(after.collect::<Vec<_>>().iter().all(|m| usize::from(m.drive) != leaving));
+    }
+
+    /// Each destage waited for the slow drive, though others had room.
+    #[test]
+    fn a_slow_drive_takes_what_no_other_has_space_for_and_the_pool_holds_as_much() {
+        for slow in 0..4 {
+            let mut allocator = Allocator::new(&[30; 4], 3);
+            let all = (allocator.capacity(), allocator.placeable());
+            allocator.set_slow(slow, true);
+            let is_there = |(_, members): &(SegmentId, Vec<Member>)| {
+                members.iter().any(|member| usize::from(member.drive) == slow)
+            };
+            let first: Vec<_> = (0..10).map_while(|_| allocator.allocate()).collect();
+            assert!(!first.iter().any(is_there), "{slow}");
+            assert_eq!((allocator.capacity(), allocator.placeable()), all, "{slow}");
+            let rest: Vec<_> = std::iter::from_fn(|| allocator.allocate()).collect();
+            assert_eq!(first.len() as u64 + rest.len() as u64, all.1, "{slow}");
+            assert!(rest.iter().any(is_there), "{slow}");
+        }
+    }
+
+    #[test]
+    fn where_a_stripe_is_over_all_drives_or_too_many_are_slow_it_is_over_slow_ones_too() {
+        let mut allocator = Allocator::new(&[8, 8, 8], 3);
+        allocator.set_slow(1, true);
+        assert_eq!(std::iter::from_fn(|| allocator.allocate()).count(), 8);
+        let mut allocator = Allocator::new(&[8, 8, 8, 8], 3);
+        (0..3).for_each(|drive| allocator.set_slow(drive, true));
+        assert_eq!(std::iter::from_fn(|| allocator.allocate()).count(), 10);
     }
 
     #[test]

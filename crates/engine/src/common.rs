@@ -30,6 +30,8 @@ pub struct Common {
     followed: AtomicU64,
     /// Drives that are being emptied, by their bits.
     leaving: AtomicU64,
+    /// Drives that are slower than the others, by their bits, as they were looked at last.
+    slow: AtomicU64,
     /// Drives with space that nobody can have before segments were moved there, by their bits.
     uneven: AtomicU64,
     /// Less can be placed than the drives have room for.
@@ -99,6 +101,7 @@ impl Common {
             shards,
             followed,
             leaving: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
             uneven: AtomicU64::new(0),
             is_capped: AtomicBool::new(false),
             low_space,
@@ -114,6 +117,20 @@ impl Common {
     pub fn set_leaving(&self, drives: u64) {
         self.leaving.store(drives, Ordering::Release);
         self.tell_allocator();
+    }
+
+    /// Has new segments lie on drives that are not slow, as far as that costs no space.
+    pub fn follow_slow(&self) {
+        let drives = &self.superblock.drives;
+        let is_slow = |index: &u16| drives.is_online(*index) && drives.is_slow(*index);
+        let slow = drives.indices().filter(is_slow).map(|index| 1 << index).sum();
+        if self.slow.swap(slow, Ordering::AcqRel) == slow {
+            return;
+        }
+        let mut allocator = self.allocator.lock();
+        for index in drives.indices() {
+            allocator.set_slow(usize::from(index), slow & (1 << index) != 0);
+        }
     }
 
     /// How many segments the pool has space for in all.

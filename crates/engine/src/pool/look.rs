@@ -93,6 +93,7 @@ impl Pool {
         let online: Vec<u16> = drives.indices().filter(|&n| drives.is_online(n)).collect();
         // Nobody may read what would go around them.
         online.iter().for_each(|&index| drives.probe_avoided(index));
+        self.0.common.follow_slow();
         let company = Company::new(label.needed().max(1));
         let looks = online.iter().map(|&index| {
             let (label, company) = (&label, &company);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::DriveState;
 use reactor::now;
 
 use super::*;
@@ -155,6 +156,45 @@ fn a_drive_that_is_slow_to_write_is_told_of() {
             v.write(at * BLOCK as u64, &block(at, 0)).await.unwrap();
         }
         assert_eq!(slow(&pool).await, [false, false, true, false, false, false]);
+        pool.close().await.unwrap();
+    });
+}
+
+/// All that was destaged waited for the slow drive, though the others had room for it.
+#[test]
+fn new_segments_lie_elsewhere_than_on_a_slow_drive() {
+    reactor::simulate(9, async {
+        let (media, drives) = drives_of(6, 96 * MIB);
+        let spec = spec(&drives[..5], LogSpec::Bbu(vec![pmem(8 * MIB)]));
+        let scheme = raid::Scheme::Raid5;
+        let pool =
+            Pool::create(PoolSpec { scheme, au_bytes: Some(MIB), ..spec }, &[]).await.unwrap();
+        pool.add_drive(Arc::clone(&drives[5]), [6; 16]).await.unwrap();
+        while pool.status().await.unwrap().drives[5].state != DriveState::Online {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        let v = pool.create_volume(volume("db", BLOCKS * BLOCK as u64)).await.unwrap();
+        let written = |pool: &Pool, drive: usize| {
+            let pool = pool.clone();
+            async move { pool.status().await.unwrap().drives[drive].counters.bytes_written }
+        };
+        write(&v, 2000, 1).await;
+        pool.audit_space().await.unwrap();
+        media[2].set_slower(100);
+        let capacity = pool.status().await.unwrap().capacity;
+        for round in 2..6 {
+            write(&v, 2000, round).await;
+            pool.look_at_drives().await.unwrap();
+        }
+        pool.audit_space().await.unwrap();
+        assert!(slow(&pool).await[2]);
+        let before = (written(&pool, 2).await, written(&pool, 3).await);
+        write(&v, 4000, 6).await;
+        pool.audit_space().await.unwrap();
+        let data = (written(&pool, 2).await - before.0, written(&pool, 3).await - before.1);
+        assert!(data.0 < MIB && data.1 > 2 * MIB, "{data:?} bytes of the slow one and another");
+        assert_eq!(pool.status().await.unwrap().capacity, capacity, "it holds as much");
+        media[2].set_slower(1);
         pool.close().await.unwrap();
     });
 }

@@ -51,6 +51,7 @@ pub enum Work {
     RejoinDrive(PoolDrive),
     ReplaceDrive(PoolDrive, DriveReplacement),
     UseSpare(PoolDrive, Uuid),
+    RelieveDrive(PoolDrive, Uuid),
     CreateVolume(Name, NewVolume),
     ChangeVolume(VolumePath, VolumeChange, Consent),
     DetachVolume(VolumePath),
@@ -69,7 +70,7 @@ impl Work {
             Self::AddDrives(..) => JobKind::DriveAdd,
             Self::Rebuild(..) => JobKind::PoolRebuild,
             Self::Scrub(..) => JobKind::PoolScrub,
-            Self::EvacuateDrive(..) => JobKind::DriveEvacuate,
+            Self::EvacuateDrive(..) | Self::RelieveDrive(..) => JobKind::DriveEvacuate,
             Self::RemoveDrive(..) => JobKind::DriveRemove,
             Self::FailDrive(_) => JobKind::DriveFail,
             Self::RejoinDrive(_) => JobKind::DriveRejoin,
@@ -99,6 +100,7 @@ impl Work {
             | Self::RejoinDrive(of)
             | Self::ReplaceDrive(of, _)
             | Self::UseSpare(of, _)
+            | Self::RelieveDrive(of, _)
             | Self::EvacuateDrive(of, _)
             | Self::RemoveDrive(of, ..) => of.to_string(),
             Self::CreateVolume(pool, new) => format!("{pool}/{}", new.name),

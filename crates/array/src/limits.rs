@@ -151,6 +151,8 @@ pub const FAILED_LATELY: Duration = Duration::from_secs(DAY);
 /// Operations of a drive after which it is known to be as fast as the others, if it is: one that was never is made so,
 /// and not emptied for it.
 pub const FAST_OPERATIONS: u64 = 10_000;
+/// How long a drive is slow before `flashloom health` says so: one that has too much to do for a moment needs nothing done.
+pub const SLOW_TOLD: Duration = Duration::from_secs(10);
 
 /// How long the deletion of a pool waits for what its drives were asked to write before: as long as they may take to
 /// free space, and twice as long as for anything else.

@@ -52,6 +52,7 @@ mod schedule_now;
 mod schedule_runs;
 mod schedules;
 mod scrub;
+mod slow;
 mod snapshots;
 mod space;
 mod spares;

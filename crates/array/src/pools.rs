@@ -65,6 +65,7 @@ pub use reasons::Reason;
 pub use rebuild::{Moves, PausedRebuild};
 pub use returning::{Away, Due, Search, Searched};
 pub use scrub::ScrubRecord;
+pub use slow::{SlowOutlook, WasFast, WereFast};
 pub use spares::SpareDef;
 use spares::Standby;
 pub use view::{condition, documents, health_of, problem, rebuild_document};
@@ -119,6 +120,9 @@ pub struct PoolDef {
     /// many as there is time for.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rebuild_limit: u64,
+    /// Drives that were as fast as the others once.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub were_fast: WereFast,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -228,6 +232,8 @@ pub struct Pools {
     watches: BTreeMap<Name, Watch>,
     /// What is known of the drives that open pools lack.
     away: BTreeMap<Name, Away>,
+    /// Drives of open pools that are slow, and what becomes of each.
+    slow: BTreeMap<Name, BTreeMap<u16, SlowOutlook>>,
     /// How spares are, by their identities.
     standbys: BTreeMap<Uuid, Standby>,
     /// How often pools were opened again whose drives had failed.
@@ -248,6 +254,7 @@ impl Pools {
             coming: BTreeSet::new(),
             watches: BTreeMap::new(),
             away: BTreeMap::new(),
+            slow: BTreeMap::new(),
             standbys: BTreeMap::new(),
             reopened: BTreeMap::new(),
         }
@@ -276,7 +283,9 @@ impl Pools {
     /// Asks the open pools how they are doing, and forgets what was known of others.
     pub fn looks(&mut self) -> Vec<(Name, Call<Option<engine::PoolStatus>>)> {
         let known = &self.known;
-        self.watches.retain(|name, _| known.get(name).is_some_and(|known| known.pool().is_some()));
+        let is_open = |name: &Name| known.get(name).is_some_and(|known| known.pool().is_some());
+        self.watches.retain(|name, _| is_open(name));
+        self.slow.retain(|name, _| is_open(name));
         self.open_pools().map(|pool| (pool.name().clone(), pool.look(false))).collect()
     }
 
@@ -407,6 +416,7 @@ impl Pools {
         moved: Vec<(usize, PathBuf)>,
         lives: Vec<LifeChange>,
         outlooks: BTreeMap<u16, Outlook>,
+        slow: BTreeMap<u16, SlowOutlook>,
     ) -> bool {
         let Some(known) = self.known.get_mut(&name) else { return false };
         known.outlooks = outlooks;
@@ -420,8 +430,19 @@ impl Pools {
                 *place = path;
             }
         }
+        match slow.is_empty() {
+            true => _ = self.slow.remove(&name),
+            false => _ = self.slow.insert(name.clone(), slow),
+        }
         self.away.insert(name, away);
         is_elsewhere
+    }
+
+    /// Drives of open pools that are slow, and what becomes of each.
+    pub fn slow_drives(&self) -> impl Iterator<Item = (PoolDrive, &SlowOutlook)> {
+        self.slow.iter().flat_map(|(name, drives)| {
+            drives.iter().map(|(index, of)| (PoolDrive { pool: name.clone(), index: *index }, of))
+        })
     }
 
     /// Where drives are searched for, beside where they were and where the system names them.

@@ -26,7 +26,7 @@ use crate::windows::Door;
 mod absent;
 mod apply;
 #[cfg(feature = "canary")]
-mod canary;
+pub mod canary;
 mod counters;
 mod cuts;
 pub(crate) mod listen;

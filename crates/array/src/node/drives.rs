@@ -165,23 +165,30 @@ impl Node {
         let steps = u32::try_from(new.drives.len()).unwrap_or(u32::MAX);
         for (done, drive) in (0..).zip(&new.drives) {
             task.step(done, steps, &format!("adds {drive}"))?;
-            self.add_drive(&pool, name, drive, new.force)?;
+            self.add_drive(&pool, drive, new.force)?;
         }
         Ok(())
     }
 
-    fn add_drive(
-        &self,
-        pool: &OpenPool,
-        name: &Name,
-        asked: &DrivePath,
-        forced: bool,
-    ) -> Result<()> {
+    fn add_drive(&self, pool: &OpenPool, asked: &DrivePath, forced: bool) -> Result<()> {
         self.check_no_pools(vec![asked.path.clone()], forced)?;
         let opener = self.view().serving()?.pools.opener();
         let mut made_of = opener.new_drive(asked, forced)?;
         let made = std::mem::take(&mut made_of.made);
         let Some(member) = made_of.drives.pop() else { return Ok(()) };
+        let of = self.widen(pool, member, made_of.locks.pop())?;
+        made.keep();
+        self.wait_until_it_counts(pool, &of)
+    }
+
+    /// Adds a drive, which `lock` holds, behind those that a pool has. Gives its place.
+    pub(super) fn widen(
+        &self,
+        pool: &OpenPool,
+        member: Member,
+        lock: Option<Arc<Lock>>,
+    ) -> Result<PoolDrive> {
+        let name = pool.name();
         let index = u16::try_from(pool.status()?.drives.len()).unwrap_or(u16::MAX);
         let of = PoolDrive { pool: name.clone(), index };
         let before = self.keep_place(&of, &member.path)?;
@@ -198,19 +205,23 @@ impl Node {
                 return Err(Error { context: what, ..error });
             }
         };
-        made.keep();
-        pool.moved(usize::from(added), path.clone(), made_of.locks.pop());
+        pool.moved(usize::from(added), path.clone(), lock);
         let words = format!("{} is drive {added} of pool {name}", path.display());
         self.events.record(Severity::Info, words);
+        Ok(of)
+    }
+
+    /// Waits until a drive is taken into use that came to a place where nothing lies.
+    pub(super) fn wait_until_it_counts(&self, pool: &OpenPool, of: &PoolDrive) -> Result<()> {
         loop {
-            let drive = drive_of(&pool.status_in(DRIVE_LOOK)?, &of)?;
+            let drive = drive_of(&pool.status_in(DRIVE_LOOK)?, of)?;
             let failure = drive.rejoin.and_then(|rejoin| rejoin.failure);
             match drive.state {
                 DriveState::Online => return Ok(()),
                 DriveState::Rejoining => {}
                 DriveState::Missing | DriveState::Failed => {
                     let why = failure.unwrap_or_else(|| "it failed".to_owned());
-                    let what = format!("drive {added} is not taken into use: {why}");
+                    let what = format!("drive {} is not taken into use: {why}", of.index);
                     return Err(Error::new(Kind::Failed, what)
                         .help(format!("`flashloom drive replace {of}` puts another one there")));
                 }
@@ -219,7 +230,7 @@ impl Node {
     }
 
     /// Writes down where a drive is. Gives where it was.
-    fn keep_place(&self, of: &PoolDrive, path: &Path) -> Result<PathBuf> {
+    pub(super) fn keep_place(&self, of: &PoolDrive, path: &Path) -> Result<PathBuf> {
         let (of, path) = (of.clone(), path.to_owned());
         self.owner.ask(move |owned| {
             let pools = owned.serving_mut()?.pools_mut();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 use api::v1::{Finding, Health, HealthReport, Job, JobKind, JobState, NodeHealth, Spare};
-use api::value::Name;
+use api::value::{Name, PoolDrive};
 
 use super::Node;
 use super::owner::View;
@@ -12,7 +12,7 @@ use crate::Result;
 use crate::events::now_ms;
 use crate::hosts::{Association, Paths};
 use crate::limits::JOB_TOLD_MS;
-use crate::pools::PausedRebuild;
+use crate::pools::{PausedRebuild, SlowOutlook};
 use crate::schedules::Schedule;
 use crate::serving::controllers;
 
@@ -57,6 +57,7 @@ impl Node {
         findings.extend(self.physical.findings());
         findings.extend(view.serving()?.pools.paused_rebuilds().map(paused));
         findings.extend(view.serving()?.pools.stopped_rebuilds().map(stopped));
+        findings.extend(view.serving()?.pools.slow_drives().map(slow));
         findings.extend(self.all_spares()?.into_iter().filter_map(unusable));
         findings.extend(view.serving()?.pools.without_spares().map(no_spare_left));
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,6 +148,16 @@ fn stopped((name, drives): (&Name, &BTreeSet<u16>)) -> Finding {
             drives.join(", ")
         ),
         help: Some(format!("`flashloom pool rebuild start {name}` begins it")),
+    }
+}
+
+/// A drive that is slow, and what becomes of it.
+fn slow((of, outlook): (PoolDrive, &SlowOutlook)) -> Finding {
+    Finding {
+        health: Health::Degraded,
+        subject: format!("pool {}", of.pool),
+        why: format!("its drive {} is slower than the others: {}", of.index, outlook.words()),
+        help: Some(outlook.help(&of)),
     }
 }
 

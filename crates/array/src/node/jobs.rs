@@ -91,6 +91,9 @@ impl Node {
             Work::UseSpare(of, spare) => {
                 self.put_spare(&of, spare, task).map(|()| Made::In(of.pool))
             }
+            Work::RelieveDrive(of, spare) => {
+                self.relieve_drive(&of, spare, task).map(|()| Made::In(of.pool))
+            }
             Work::CreateVolume(pool, new) => self.make_volume(&pool, &new, task).map(Made::Volume),
             Work::ChangeVolume(path, change, consent) => {
                 self.alter_volume(&path, &change, consent, task).map(Made::Volume)

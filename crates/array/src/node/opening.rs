@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use api::v1::Severity;
-use api::value::{Backend, Name};
+use api::value::{Backend, Name, PoolDrive};
 
 use super::Node;
 use super::owner::{Owned, View};
@@ -118,11 +118,12 @@ impl Node {
         for search in searches {
             // A pool that was closed meanwhile.
             let Ok(searched) = search.run(&self.settings) else { continue };
-            let Searched { name, away, moved, lives, outlooks, said, reopening, due } = searched;
+            let Searched { name, away, moved, lives, outlooks, slow, said, reopening, due } =
+                searched;
             let of = name.clone();
             let kept = self.owner.ask(move |owned| {
                 let pools = owned.serving_mut()?.pools_mut();
-                let is_new = pools.searched(name, away, moved, lives, outlooks);
+                let is_new = pools.searched(name, away, moved, lives, outlooks, slow);
                 Ok(if is_new { owned.keep() } else { Ok(()) })
             })?;
             said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
@@ -133,7 +134,13 @@ impl Node {
                 self.open_again(again)?;
             }
             for spare in due.used_spares {
-                self.spare_used(&of, spare)?;
+                self.spare_used(&of, spare, None)?;
+            }
+            for index in due.unplaced {
+                self.forget_place(&PoolDrive { pool: of.clone(), index })?;
+            }
+            if let Some(were_fast) = due.were_fast {
+                self.note_fast(&of, were_fast)?;
             }
             due.spares.iter().for_each(|(place, spare, why)| self.begin_spare(place, *spare, *why));
             if due.forgets_pause {

@@ -174,7 +174,7 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub(super) fn follow_moves(self: &Arc<Self>, name: &Name, moves: Moves) -> Result<()> {
-        let Moves { work, stops, settled } = moves;
+        let Moves { work, said, stops, settled } = moves;
         let ended = if stops { self.end_stopped(name) } else { Ok(()) };
         let kept = match settled.is_empty() {
             true => Ok(()),
@@ -190,7 +190,7 @@ impl Node {
             tracing::warn!("what was stopped of pool {name} is not written down: {error}");
         }
         if let Some(work) = work {
-            self.begin_rebuild(name, work);
+            self.begin_rebuild(name, work, said);
         }
         Ok(())
     }
@@ -207,6 +207,11 @@ impl Node {
 
     pub(super) fn evacuate_drive(&self, of: &PoolDrive, how: Moving, task: &Task) -> Result<()> {
         task.step(0, 1, "moves what it has onto the others")?;
+        self.move_away(of, how, task)
+    }
+
+    /// Moves what a drive has onto the others, which is out of use then.
+    pub(super) fn move_away(&self, of: &PoolDrive, how: Moving, task: &Task) -> Result<()> {
         let pool = self.view().serving()?.pools.pool(&of.pool)?;
         self.empty(&pool, Some(of.index), how, task)?;
         if let Some(path) = pool.paths().get(usize::from(of.index)).cloned().flatten() {
@@ -325,15 +330,17 @@ impl Node {
     }
 
     /// Begins what is due by itself.
-    pub(super) fn begin_rebuild(self: &Arc<Self>, name: &Name, work: Work) {
+    pub(super) fn begin_rebuild(self: &Arc<Self>, name: &Name, work: Work, said: Option<String>) {
         // What it is about may have been asked for meanwhile.
         if self.rebuild_job(name).is_some() {
             return;
         }
         let begun = events::on_behalf_of(None, || self.submit(work, None, true));
-        if let Err(error) = begun {
-            self.events.record(Severity::Warning, format!("nothing is rebuilt: {error}"));
-        }
+        let words = match begun {
+            Ok(_) => said,
+            Err(error) => Some(format!("nothing is rebuilt: {error}")),
+        };
+        words.into_iter().for_each(|words| self.events.record(Severity::Warning, words));
     }
 
     /// Nothing is left of a rebuild that was paused.

@@ -10,7 +10,8 @@ use uuid::Uuid;
 use super::Node;
 use super::drives::drive_of;
 use crate::jobs::{Task, Work};
-use crate::pools::Reason;
+use crate::lock::Lock;
+use crate::pools::{Member, OpenPool, Reason, SpareDef};
 use crate::{Error, Result, events};
 
 impl Node {
@@ -180,34 +181,9 @@ impl Node {
             let what = format!("drive {} of pool {} is there again", of.index, of.pool);
             return Err(Error::new(Kind::Conflict, what).help("the spare stands by as before"));
         }
-        let (name, opener) = (of.pool.clone(), self.view().serving()?.pools.opener());
-        let (def, lock) =
-            self.owner.ask(move |owned| owned.serving_mut()?.pools_mut().claim_spare(&name, id))?;
-        let opened = opener.open_spare(pool.id(), &def, lock);
-        let put = opened.and_then(|(member, lock)| {
-            let drive = member.clone();
-            match self.give_place(&pool, of, member, Some(lock)) {
-                Ok(before) => Ok(before),
-                Err(error) => {
-                    // What was to be its place has another, or none.
-                    let _ = opener.mark_again(pool.id(), &def, drive);
-                    Err(error)
-                }
-            }
-        });
-        let before = match put {
-            Ok(before) => before,
-            Err(error) => {
-                self.owner.ask(move |owned| {
-                    owned.serving_mut()?.pools_mut().unclaim_spare(id, true);
-                    Ok(())
-                })?;
-                let what =
-                    format!("spare {} cannot be used: {}", def.path.display(), error.context);
-                return Err(Error::new(error.kind, what).help("another one is, if there is one"));
-            }
-        };
-        self.spare_used(&of.pool, def.id)?;
+        let (def, before) = self
+            .use_spare(&pool, id, |member, lock| self.give_place(&pool, of, member, Some(lock)))?;
+        self.spare_used(&of.pool, def.id, None)?;
         let words = format!(
             "spare {} takes the place of drive {} of pool {}, which was {}, and is made whole",
             def.path.display(),
@@ -219,11 +195,42 @@ impl Node {
         self.wait_until_whole(&pool, of, task, 1)
     }
 
-    /// A spare is a drive of its pool now.
-    pub(super) fn spare_used(&self, name: &Name, id: Uuid) -> Result<()> {
+    /// Puts a spare somewhere in its pool, which gives what that gave. It stands by as before where that fails.
+    pub(super) fn use_spare<T>(
+        &self,
+        pool: &OpenPool,
+        id: Uuid,
+        put: impl FnOnce(Member, Arc<Lock>) -> Result<T>,
+    ) -> Result<(SpareDef, T)> {
+        let (name, opener) = (pool.name().clone(), self.view().serving()?.pools.opener());
+        let (def, lock) =
+            self.owner.ask(move |owned| owned.serving_mut()?.pools_mut().claim_spare(&name, id))?;
+        let opened = opener.open_spare(pool.id(), &def, lock);
+        let put = opened.and_then(|(member, lock)| {
+            let drive = member.clone();
+            // What was to be its place has another, or none.
+            put(member, lock).inspect_err(|_| _ = opener.mark_again(pool.id(), &def, drive))
+        });
+        let error = match put {
+            Ok(done) => return Ok((def, done)),
+            Err(error) => error,
+        };
+        self.owner.ask(move |owned| {
+            owned.serving_mut()?.pools_mut().unclaim_spare(id, true);
+            Ok(())
+        })?;
+        let what = format!("spare {} cannot be used: {}", def.path.display(), error.context);
+        Err(Error::new(error.kind, what).help("another one is, if there is one"))
+    }
+
+    /// A spare is a drive of its pool now, and came for a slow drive, if for one.
+    pub(super) fn spare_used(&self, name: &Name, id: Uuid, slow: Option<u16>) -> Result<()> {
         let name = name.clone();
         let kept = self.owner.ask(move |owned| {
-            owned.serving_mut()?.pools_mut().forget_spare(&name, id);
+            let pools = owned.serving_mut()?.pools_mut();
+            pools.forget_spare(&name, id);
+            let slow = slow.and_then(|index| pools.def_mut(&name).ok()?.were_fast.get_mut(&index));
+            slow.into_iter().for_each(|of| of.has_spare = true);
             Ok(owned.keep())
         })?;
         if let Err(error) = kept {

@@ -20,6 +20,7 @@ impl Pools {
             && self.known.keys().all(|name| self.space(name) == before.space(name))
             && self.problems() == before.problems()
             && self.health() == before.health()
+            && self.slow == before.slow
             && self.known.keys().all(|name| self.spares(name) == before.spares(name))
     }
 

@@ -304,6 +304,8 @@ fn open_file(path: &Path, size: Option<u64>) -> Result<Arc<Drive>> {
     let block_size = stdx::num::u32_of(engine::address::BLOCK);
     let options = OpenDrive { create: size, block_size, ..OpenDrive::default() };
     let drive = Drive::open(path, options).map_err(|error| cannot_open(path, error))?;
+    #[cfg(feature = "canary")]
+    let drive = crate::serving::canary::slowed(path, drive);
     Ok(Arc::new(drive))
 }
 

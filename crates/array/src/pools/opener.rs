@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::look::Found;
 use super::made_of::{Made, Progress};
-use super::{MadeOf, OpenPool, PoolDef, ScrubRecord, blank, look, made_of, open};
+use super::{MadeOf, OpenPool, PoolDef, ScrubRecord, WereFast, blank, look, made_of, open};
 use crate::jobs::Task;
 use crate::{Error, Result};
 
@@ -229,6 +229,7 @@ impl Opener {
             stopped: BTreeSet::new(),
             lives: BTreeMap::new(),
             rebuild_limit: 0,
+            were_fast: WereFast::new(),
         };
         Ok(New { def, pool: Arc::new(pool), made, was_exported: false })
     }
@@ -315,6 +316,7 @@ impl Opener {
             stopped: known.map(|known| known.stopped.clone()).unwrap_or_default(),
             lives: known.map(|known| known.lives.clone()).unwrap_or_default(),
             rebuild_limit: known.map_or(0, |known| known.rebuild_limit),
+            were_fast: known.map(|known| known.were_fast.clone()).unwrap_or_default(),
         };
         Ok(New { def, pool: Arc::new(pool), made: Made::default(), was_exported })
     }

@@ -1,6 +1,6 @@
 //! Which drives are to be emptied by themselves, and what is remembered of work of that kind that was paused.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::v1::{Consent, Rebuild};
@@ -10,6 +10,7 @@ use engine::{DriveStatus, PoolStatus};
 use serde::{Deserialize, Serialize};
 
 use super::returning::{Search, from_now};
+use super::slow::{Means, SlowOutlook};
 use super::{PoolDef, Pools, no_pool};
 use crate::Result;
 use crate::jobs::{Moving, Work};
@@ -110,8 +111,8 @@ enum Next {
     Stop,
     /// What is lost is rebuilt when it was for long.
     Lost,
-    /// Nothing is lost, or it is not to be rebuilt. `may_empty`: there are drives enough for a slow one to be emptied.
-    Rest { may_empty: bool },
+    /// Nothing is lost, or it is not to be rebuilt: it is the turn of slow drives.
+    Rest,
 }
 
 /// What of a pool's drives it depends on.
@@ -150,8 +151,7 @@ fn next(def: &PoolDef, of: &Drives<'_>) -> Next {
     if online >= of.width && lost.any(|(index, _)| !is_stopped(&index)) {
         return Next::Lost;
     }
-    let is_whole = of.drives.iter().all(|of| of.state == DriveState::Online || of.vacant);
-    Next::Rest { may_empty: is_whole && online > of.width }
+    Next::Rest
 }
 
 /// Drives that an operator wanted nothing more moved of, of which that is forgotten: they are whole, or empty.
@@ -174,8 +174,70 @@ impl Search {
         let moves = status.rebuild.as_ref().map(|rebuild| rebuild.is_under_way);
         let next = next(&self.def, &Drives { drives: &status.drives, width, moves });
         let settled = settled(&self.def, &status.drives);
-        let work = self.work(&next, after);
-        Moves { work, stops: next == Next::Stop, settled }
+        let (work, said) = match next {
+            Next::Rest => self.empty_slow(status, after).unzip(),
+            _ => (self.work(&next, after), None),
+        };
+        if next == Next::Rest {
+            (self.away.rebuilds, self.away.rebuilt) = (None, 0);
+        }
+        Moves { work, said, stops: next == Next::Stop, settled }
+    }
+
+    /// How a slow drive is emptied now, if one is to be, and what is to be said of it.
+    fn empty_slow(
+        &mut self,
+        status: &PoolStatus,
+        after: Option<Duration>,
+    ) -> Option<(Work, String)> {
+        let (index, outlook) = self.slow_drive_due(status, after?)?;
+        let of = PoolDrive { pool: self.name.clone(), index };
+        let what = format!("drive {of} stays slower than the others");
+        Some(match outlook {
+            SlowOutlook::Spare(spare) => {
+                let path = spare.path.display();
+                let said =
+                    format!("{what}: spare {path} comes to the pool, and the drive is emptied");
+                (Work::RelieveDrive(of, spare.id), said)
+            }
+            _ => {
+                let said = format!("{what}: it is emptied onto them");
+                (Work::EvacuateDrive(of, Moving::default()), said)
+            }
+        })
+    }
+
+    fn means<'m>(&'m self, status: &'m PoolStatus, after: Option<Duration>) -> Means<'m> {
+        let width = usize::from(status.layout.data) + usize::from(status.layout.parity);
+        let (drives, moves) = (&status.drives[..], after.is_some());
+        Means { def: &self.def, drives, width, spares: &self.spares, moves }
+    }
+
+    /// A drive that stayed slow for so long, and is to be emptied now, one way or the other.
+    fn slow_drive_due(
+        &mut self,
+        status: &PoolStatus,
+        after: Duration,
+    ) -> Option<(u16, SlowOutlook)> {
+        let now = reactor::now();
+        let due = self.away.slow.due(after, now).into_iter();
+        let means = self.means(status, Some(after));
+        let mut due = due.map(|index| (index, means.outlook(index)));
+        let first =
+            due.find(|(_, of)| matches!(of, SlowOutlook::Spare(_) | SlowOutlook::Others))?;
+        self.away.slow.try_to_empty(first.0, now);
+        Some(first)
+    }
+
+    /// Drives that are slow, and what becomes of each.
+    pub(super) fn slow_outlooks(
+        &self,
+        status: &PoolStatus,
+        after: Option<Duration>,
+    ) -> BTreeMap<u16, SlowOutlook> {
+        let means = self.means(status, after);
+        let told = self.away.slow.told(reactor::now());
+        told.map(|index| (index, means.outlook(index))).collect()
     }
 
     fn work(&mut self, next: &Next, after: Option<Duration>) -> Option<Work> {
@@ -184,7 +246,6 @@ impl Search {
         let anew = Moving::default();
         let of = |index: &u16| PoolDrive { pool: self.name.clone(), index: *index };
         match next {
-            Next::Busy | Next::Stop => None,
             Next::Paused => {
                 self.away.rebuilds = None;
                 None
@@ -203,13 +264,7 @@ impl Search {
                 self.away.rebuilds = Some(from_now(pause.saturating_mul(2)));
                 Some(Work::Rebuild(self.name.clone(), anew))
             }
-            Next::Rest { may_empty } => {
-                (self.away.rebuilds, self.away.rebuilt) = (None, 0);
-                let slow = (*may_empty)
-                    .then(|| self.away.slow.due(after?, reactor::now(), &self.def.stopped))
-                    .flatten()?;
-                Some(Work::EvacuateDrive(of(&slow), anew))
-            }
+            Next::Busy | Next::Stop | Next::Rest => None,
         }
     }
 }
@@ -219,6 +274,8 @@ impl Search {
 pub struct Moves {
     /// What is to be moved.
     pub work: Option<Work>,
+    /// What is to be said of that once it has begun.
+    pub said: Option<String>,
     /// The labels are to say that nothing is moved any more.
     pub stops: bool,
     /// Drives of which it is forgotten that moving was stopped.

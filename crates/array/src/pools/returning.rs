@@ -20,7 +20,7 @@ use super::look::{Peeked, peek_at, places};
 use super::made_of::open_drive_again;
 use super::outlook::Outlook;
 use super::reasons::{Failures, Reason};
-use super::slow::{Change, Seen, SlowDrives};
+use super::slow::{Change, Seen, SlowDrives, SlowOutlook, WereFast};
 use super::{Moves, OpenPool, PausedRebuild, PoolDef, Reopening, SpareDef, again};
 use crate::config::Settings;
 use crate::jobs::Work;
@@ -107,6 +107,8 @@ pub struct Searched {
     pub lives: Vec<LifeChange>,
     /// What is going to be done about those that it lacks.
     pub outlooks: BTreeMap<u16, Outlook>,
+    /// Those that are slow, and what becomes of each.
+    pub slow: BTreeMap<u16, SlowOutlook>,
     pub said: Vec<(Severity, String)>,
     /// It is beyond its redundancy, and enough of its drives answer for it to be opened again.
     pub reopening: Option<Reopening>,
@@ -126,6 +128,10 @@ pub struct Due {
     pub spares: Vec<(PoolDrive, Uuid, Reason)>,
     /// Those that have one by now.
     pub used_spares: Vec<Uuid>,
+    /// Places that spares were to have, and did not come to.
+    pub unplaced: Vec<u16>,
+    /// Drives that were as fast as the others once, where that is to be remembered otherwise than it is.
+    pub were_fast: Option<WereFast>,
     /// Nothing is left of the rebuild that was paused.
     pub forgets_pause: bool,
 }
@@ -171,8 +177,8 @@ impl Search {
                 .then(|| Reopening { pool: Arc::clone(&self.pool), why: why.clone() });
             let (lives, moved, due) = (self.life_changes(), Vec::new(), Due::default());
             let Self { name, away, .. } = self;
-            let outlooks = BTreeMap::new();
-            return Ok(Searched { name, away, moved, lives, outlooks, said, reopening, due });
+            let (outlooks, slow) = (BTreeMap::new(), BTreeMap::new());
+            return Ok(Searched { name, away, moved, lives, outlooks, slow, said, reopening, due });
         }
         let mut moved = Vec::new();
         let due = self.due(clock);
@@ -192,11 +198,25 @@ impl Search {
         let forgets_pause = self.def.paused.as_ref().is_some_and(is_moot);
         let used_spares = self.used_spares(&status);
         let detaching = self.pool.detached_volumes();
-        let due = Due { moves, scrub, detaching, spares, used_spares, forgets_pause };
+        let unplaced = self.unplaced_spares(&status);
+        let seen: Vec<_> = status.drives.iter().map(Seen::of).collect();
+        let were_fast = self.away.slow.were_fast(&self.def.were_fast, &seen);
+        let slow = self.slow_outlooks(&status, settings.rebuild_after);
+        let due = Due {
+            moves,
+            scrub,
+            detaching,
+            spares,
+            used_spares,
+            unplaced,
+            were_fast,
+            forgets_pause,
+        };
         let outlooks = self.outlooks(&status, settings.rebuild_after);
         let lives = self.life_changes();
         let Self { name, away, .. } = self;
-        Ok(Searched { name, away, moved, lives, outlooks, said, reopening: None, due })
+        let reopening = None;
+        Ok(Searched { name, away, moved, lives, outlooks, slow, said, reopening, due })
     }
 
     /// Takes a drive back that was found; what is to be said of it.
@@ -242,13 +262,8 @@ impl Search {
         let mut said = Vec::new();
         for (index, drive) in (0..).zip(&status.drives) {
             let what = format!("drive {index} of pool {}", self.name);
-            let seen = Seen {
-                is_online: drive.state == DriveState::Online,
-                is_slow: drive.slow,
-                operations: drive.counters.reads + drive.counters.writes,
-            };
-            said.extend(self.away.slow.see(index, seen, reactor::now()).map(
-                |change| match change {
+            said.extend(self.away.slow.see(index, Seen::of(drive), reactor::now()).map(|change| {
+                match change {
                     Change::Slow => {
                         let words = "is slower than the others: reads go around it where they can";
                         (Severity::Warning, format!("{what} {words}"))
@@ -256,8 +271,8 @@ impl Search {
                     Change::Fast => {
                         (Severity::Info, format!("{what} is as fast as the others again"))
                     }
-                },
-            ));
+                }
+            }));
         }
         said
     }

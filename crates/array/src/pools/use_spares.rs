@@ -1,5 +1,6 @@
 //! Spares of open pools are put in the places of drives that are lost, as [`reasons`](super::reasons) says.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use api::value::PoolDrive;
@@ -64,5 +65,18 @@ impl Search {
         };
         let used = self.def.spares.iter().filter(is_used);
         used.filter(|_| !self.is_claimed).map(|spare| spare.id).collect()
+    }
+
+    /// Places of vacant drives, or of none, that spares were to have when the node ended, and did not come to: they stand
+    /// by as before.
+    pub(super) fn unplaced_spares(&self, status: &PoolStatus) -> Vec<u16> {
+        let is_of_spare = |path: &PathBuf| self.def.spares.iter().any(|spare| spare.path == *path);
+        let is_empty = |index: usize| {
+            let drive = status.drives.get(index);
+            drive.is_none_or(|drive| drive.vacant && !drive.state.is_written())
+        };
+        let places = (0..).zip(&self.def.drives).filter(|(_, path)| is_of_spare(path));
+        let places = places.filter(|(index, _)| is_empty(usize::from(*index)));
+        places.filter(|_| !self.is_claimed).map(|(index, _)| index).collect()
     }
 }

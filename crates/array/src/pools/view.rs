@@ -33,6 +33,8 @@ pub struct Shown {
     outlooks: BTreeMap<u16, Outlook>,
     /// Direct write windows of its volumes.
     windows: u64,
+    /// What becomes of drives that are slow, in words.
+    slow: BTreeMap<u16, &'static str>,
 }
 
 impl Pools {
@@ -74,9 +76,11 @@ impl Pools {
         let paused = known.def.paused.clone();
         let windows = self.windows.as_ref().map_or(0, |windows| windows.standing(known.def.id));
         let (open, space) = (known.pool().cloned(), self.space(name));
+        let slow = self.slow.get(name).into_iter().flatten();
+        let slow = slow.map(|(index, of)| (*index, of.words())).collect();
         let (def, outlooks) = (known.def.clone(), known.outlooks.clone());
         let windows = stdx::num::u64_of(windows);
-        Shown { pool, open, space, paused, def, outlooks, windows }
+        Shown { pool, open, space, paused, def, outlooks, windows, slow }
     }
 
     fn scrub_document(&self, record: &ScrubRecord) -> Scrub {
@@ -110,7 +114,7 @@ impl Shown {
         self,
         answer: Option<std::result::Result<Option<engine::PoolStatus>, reactor::Gone>>,
     ) -> Result<Pool> {
-        let Self { mut pool, open, space, paused, def, outlooks, windows } = self;
+        let Self { mut pool, open, space, paused, def, outlooks, windows, slow } = self;
         let Some(open) = open else { return Ok(pool) };
         let Some(answer) = answer else {
             pool.problem = Some(format!(
@@ -135,6 +139,13 @@ impl Shown {
             status.drives = drive_documents(&open, &asked, &def, &outlooks);
             if let Some(paused) = paused {
                 status.rebuild = Some(paused.rebuild);
+            }
+            for (index, words) in slow {
+                let drive = status.drives.get_mut(usize::from(index));
+                if let Some(drive) = drive.filter(|drive| drive.state == api::v1::DriveState::Slow)
+                {
+                    drive.doing = Some(format!("reads go around it; {words}"));
+                }
             }
             pool.status = Some(status);
         }

@@ -42,6 +42,7 @@ mod rollback;
 mod schedules;
 mod scrub;
 mod shelf;
+mod slow;
 mod snapshots;
 mod space;
 mod spares;

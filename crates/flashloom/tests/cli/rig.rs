@@ -51,7 +51,18 @@ impl Rig {
     }
 
     pub fn start(&self) -> Daemon {
-        let daemon = Daemon::start(&self.dir, &format!("serve --config {}", self.config.display()));
+        let serve = format!("serve --config {}", self.config.display());
+        self.opened(Daemon::start(&self.dir, &serve))
+    }
+
+    /// One whose drives can be slowed, by files in its folder.
+    pub fn start_slowable(&self) -> Daemon {
+        let serve = format!("serve --config {}", self.config.display());
+        let mut command = flashloom(&self.dir, &serve);
+        self.opened(Daemon::run(command.env("FLASHLOOM_CANARY", &self.dir), &serve))
+    }
+
+    fn opened(&self, daemon: Daemon) -> Daemon {
         let is_open = |pool: &Value| pool["status"].is_object();
         wait_until("the pools are open", || {
             json(&self.dir, "pool list").as_array().unwrap().iter().all(is_open)
@@ -61,17 +72,31 @@ impl Rig {
 
     /// A pool of four drives with stripes over three, and 48 MiB of a volume written.
     pub fn make_pool(&self, pool: &str) {
+        self.make_narrow_pool(pool);
+        json(&self.dir, &format!("drive add {pool} {}/{pool}3,size=256MiB", self.dir.display()));
+        self.fill_pool(pool);
+    }
+
+    /// One of three drives with stripes over all of them, and nothing in it.
+    pub fn make_narrow_pool(&self, pool: &str) {
         let drive = |n| format!("{}/{pool}{n},size=256MiB", self.dir.display());
         let drives: Vec<_> = (0..3).map(|n| format!("--drive {}", drive(n))).collect();
         let make = format!("pool create {pool} {} --raid raid5 --shards 1", drives.join(" "));
         json(&self.dir, &make);
-        json(&self.dir, &format!("drive add {pool} {}", drive(3)));
+    }
+
+    /// Writes 48 MiB of a volume of a pool.
+    pub fn fill_pool(&self, pool: &str) {
         json(&self.dir, &format!("volume create {pool}/v --size 64MiB"));
         let nqn = format!("{NQN}.{pool}");
         json(&self.dir, &format!("volume map {pool}/v --subnqn {nqn} --allow-any-host"));
-        let to = format!("--traddr 127.0.0.1 --trsvcid {} --subnqn {nqn}", self.port);
-        let write = "--rw write --bs 64k --size 48MiB --io-size 48MiB --poll interrupt";
-        json(&self.dir, &format!("bench {write} --verify {to}"));
+        self.load(pool, "--rw write --bs 64k --size 48MiB --io-size 48MiB --verify");
+    }
+
+    /// Puts a load on the volume of a pool.
+    pub fn load(&self, pool: &str, load: &str) {
+        let to = format!("--traddr 127.0.0.1 --trsvcid {} --subnqn {NQN}.{pool}", self.port);
+        json(&self.dir, &format!("bench {load} --poll interrupt {to}"));
     }
 }
 

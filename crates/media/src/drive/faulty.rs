@@ -5,7 +5,8 @@ use crate::error::{Error, Kind, Operation};
 use crate::limits::TRANSFER_DEADLINE;
 use reactor::sleep;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stdx::Prng;
 
@@ -20,6 +21,8 @@ pub struct FaultPlan {
     pub delay: Range<Duration>,
     /// Operations after which the drive is gone.
     pub gone_after: Option<u64>,
+    /// How many microseconds each operation takes beside all that, which whoever has it changes as it goes.
+    pub longer: Option<Arc<AtomicU64>>,
 }
 
 #[derive(Debug)]
@@ -54,7 +57,10 @@ impl Faulty {
         len: u64,
     ) -> Result<(), Error> {
         let (delay, kind) = self.decide(operation);
-        if let Some(delay) = delay {
+        let longer = self.plan.longer.as_ref().map_or(0, |longer| longer.load(Ordering::Relaxed));
+        let longer =
+            (longer > 0).then(|| Duration::from_micros(longer) + delay.unwrap_or_default());
+        if let Some(delay) = longer.or(delay) {
             sleep(delay.min(TRANSFER_DEADLINE)).await;
             if delay >= TRANSFER_DEADLINE {
                 return Err(Error::new(Kind::Timeout, operation, offset, len));

@@ -2,10 +2,6 @@
 
 use std::time::Duration;
 
-/// How long whoever takes a drive waits for writes that the system still has of a process that was killed, and between two
-/// looks: disks take milliseconds, and what is queued before a slow one seconds.
-pub const WRITES_PATIENCE: Duration = Duration::from_secs(15);
-pub const WRITES_LOOK: Duration = Duration::from_millis(5);
 /// How long an operation of a drive of another machine may take, connecting included: hosts wait for it beside other
 /// copies, and a network that is well takes milliseconds.
 pub const REMOTE_OPERATION: Duration = Duration::from_secs(3);

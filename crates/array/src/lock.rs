@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use api::v1::Kind;
 use media::Drive;
+use media::drive::{WRITES_LOOK, WRITES_PATIENCE};
 use reactor::now_exact;
 
-use crate::limits::{WRITES_LOOK, WRITES_PATIENCE};
 use crate::{Error, Result};
 
 /// What is held, for as long as this is there.

@@ -106,6 +106,10 @@ pub enum Canary {
     ClearsAhead,
     /// Likewise a copy by reference.
     CopiesAhead,
+    /// A drive is taken while the kernel still has writes for it of a process that is gone.
+    TakesEarly,
+    /// A namespace of another target is used anew while commands of the connection before are still under way.
+    ClaimsEarly,
     /// A step is left out.
     Skips(Step),
 }
@@ -290,7 +294,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 51] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -340,6 +344,8 @@ impl Canary {
         Self::WritesAhead,
         Self::ClearsAhead,
         Self::CopiesAhead,
+        Self::TakesEarly,
+        Self::ClaimsEarly,
     ];
 }
 

@@ -8,12 +8,13 @@ mod storage;
 
 pub use crate::limits::{
     PASSING_PATIENCE, SPACE_DEADLINES, TRANSFER_DEADLINE, TRANSFER_DEADLINES, TRANSFER_MAX,
+    WRITES_LOOK, WRITES_PATIENCE,
 };
 pub use faulty::FaultPlan;
 pub use reactor::file::Deadline;
 pub use remote::{Answer, Remote};
 pub use simulated::{
-    Refusal, SECTOR, Simulated, SimulatedContents, SimulatedCounters, SimulatedFaults,
+    InFlight, Refusal, SECTOR, Simulated, SimulatedContents, SimulatedCounters, SimulatedFaults,
     SimulatedOptions,
 };
 pub use storage::{DEADLINE, OpenDrive, deadline, set_deadline};
@@ -90,8 +91,9 @@ impl Drive {
         match self {
             Self::File(s) | Self::Block(s) => s.is_alone(),
             Self::Faulty(f) => f.inner().is_alone(),
+            Self::Simulated(s) => s.is_alone(),
             // Of a drive of another machine, whoever reaches it keeps others away.
-            Self::Memory(_) | Self::Simulated(_) | Self::Remote(_) => true,
+            Self::Memory(_) | Self::Remote(_) => true,
         }
     }
 
@@ -191,8 +193,8 @@ impl Drive {
     pub fn has_late_changes(&self) -> bool {
         match self {
             Self::File(s) | Self::Block(s) => s.has_late_changes(),
-            // What is given up there has happened or not by then.
-            Self::Memory(_) | Self::Simulated(_) => false,
+            Self::Memory(_) => false,
+            Self::Simulated(s) => s.has_late_changes(),
             Self::Faulty(f) => f.inner().has_late_changes(),
             Self::Remote(r) => r.has_late_changes(),
         }

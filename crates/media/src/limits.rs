@@ -38,6 +38,11 @@ pub const TRANSFER_DEADLINE: Duration = Duration::from_secs(30);
 pub const TRANSFER_DEADLINES: (Duration, Duration) =
     (Duration::from_secs(15), Duration::from_secs(60));
 
+/// How long whoever takes a drive waits for writes that the system still has of a process that was killed, and between two
+/// looks: disks take milliseconds, and what is queued before a slow one seconds.
+pub const WRITES_PATIENCE: Duration = Duration::from_secs(15);
+pub const WRITES_LOOK: Duration = Duration::from_millis(5);
+
 /// How long it may take to allocate, free or zero space: drives erase, and file systems write, much at once.
 pub const SPACE_DEADLINE: Duration = Duration::from_secs(120);
 

@@ -171,7 +171,7 @@ pub(crate) const SHARE: usize = 2;
 pub(crate) const BLOCKING_MAX: usize = 8;
 
 /// Where the clock of a simulated reactor begins: not 0, which differences would hide.
-pub(crate) const SIMULATED_START_NANOS: u64 = 1_000_000_000;
+pub const SIMULATED_START_NANOS: u64 = 1_000_000_000;
 
 /// How long after a turn began its tasks may still spin for answers: many answers a turn, and little to whatever
 /// only turns can notice.

@@ -15,6 +15,7 @@ mod scrubs;
 mod sick;
 mod slow;
 mod starts;
+mod taking;
 mod windows;
 
 pub use exam::Examined;
@@ -139,6 +140,7 @@ impl Media {
                 seed: plan.seed ^ (u64_of(n) + 1) << 32,
                 volatile_cache: shape.volatile_caches,
                 power: Arc::clone(&power),
+                in_flight: taking::in_flight(plan.outlives, false, canary),
                 ..SimulatedOptions::default()
             })
         };
@@ -156,7 +158,7 @@ impl Media {
             drives: shape.all_drives().enumerate().map(drive).collect(),
             pmem: Rc::new(RefCell::new((0..memories).map(memory).collect())),
             others: Rc::new(RefCell::new((0..others).map(memory).collect())),
-            far: remote::Far::new(plan, &power).map(Rc::new),
+            far: remote::Far::new(plan, &power, canary).map(Rc::new),
             log_loss: Cell::default(),
             plan: plan.clone(),
             power,
@@ -208,6 +210,14 @@ impl Media {
         }
     }
 
+    /// The drives that answer at all, once nothing is in flight to them any more.
+    fn drives_at_rest(&self) -> Vec<Arc<Drive>> {
+        let answers =
+            |n: &usize| Drive::Simulated(Arc::clone(&self.drives[*n])).failure().is_none();
+        let drives = (0..self.drives.len()).filter(answers);
+        drives.map(|n| Arc::new(Drive::Simulated(self.at_rest(n)))).collect()
+    }
+
     /// The drives that answer at all.
     fn drives(&self) -> Vec<Arc<Drive>> {
         let drives = self.drives.iter().map(|d| Drive::Simulated(Arc::clone(d)));
@@ -233,6 +243,9 @@ impl Media {
     pub async fn open(&self, life: usize) -> Result<Array, Refusal> {
         self.set_faults(life);
         if self.made.get() {
+            if self.plan.rough.is_none() {
+                self.take_all().await;
+            }
             let pool = match self.plan.rough {
                 Some(rough) => self.open_roughly(life, rough.tries).await?,
                 None if self.far.is_some() => self.open_remotely(life).await?,
@@ -416,7 +429,7 @@ impl Media {
         let given = |(n, drive)| Given { name: format!("drive {n}"), drive: Ok(drive) };
         let (drives, log) = match self.plan.rough {
             Some(_) => self.sound_media(),
-            None => (self.drives(), self.log_to_check()),
+            None => (self.drives_at_rest(), self.log_to_check()),
         };
         let spec = Spec {
             drives: drives.into_iter().enumerate().map(given).collect(),
@@ -467,6 +480,7 @@ impl Media {
             self.ail(life, rough);
         }
         self.slow_down(life);
+        self.slow_before_kill(life);
         // What was away in the last life is there again, as it was.
         if self.broken.replace(false)
             && let Some(disaster) = &faults.disaster

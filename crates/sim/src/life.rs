@@ -55,8 +55,9 @@ pub struct Run {
     pub world: World,
     pub model: RefCell<Model>,
     pub trace: RefCell<Trace>,
-    /// When this life began.
+    /// When this life began, and when it ended.
     begun: Cell<Nanos>,
+    ended: Cell<Nanos>,
     pub counts: RefCell<Counts>,
     /// Direct write windows that hosts have.
     pub windows: Windows,
@@ -112,6 +113,7 @@ impl Run {
             model: RefCell::new(model),
             trace: RefCell::new(Trace::new(echo)),
             begun: Cell::new(0),
+            ended: Cell::new(0),
             counts: RefCell::default(),
             windows: Windows::default(),
             strikes: Cell::new(None),
@@ -121,6 +123,16 @@ impl Run {
     /// A life begins.
     pub fn begin(&self) {
         self.begun.set(now());
+    }
+
+    /// A life ends: what its process has in flight is on its way.
+    pub fn end(&self) {
+        self.ended.set(now());
+    }
+
+    /// Its reactors are gone.
+    pub fn end_process(&self, number: usize) {
+        self.world.end_process(self.ended.get(), number);
     }
 
     /// A life that is to be cut short is so after this time at the latest.
@@ -387,6 +399,7 @@ pub async fn live(
 ) -> Result<bool, Violation> {
     let ended = live_on(Rc::clone(&run), reactors, number, ending).await;
     run.world.look_last();
+    run.end();
     ended
 }
 

@@ -41,6 +41,8 @@ pub enum Era {
     Alone,
     /// Before drives got slow, and pools were scrubbed.
     Widened,
+    /// Before what a process has in flight outlived it.
+    Scrubbed,
     #[default]
     Now,
 }
@@ -50,6 +52,7 @@ impl Era {
         match self {
             Self::Alone => " --known",
             Self::Widened => " --known widened",
+            Self::Scrubbed => " --known scrubbed",
             Self::Now => "",
         }
     }
@@ -73,6 +76,11 @@ impl Mode {
     ];
 
     pub fn plan(self, seed: u64) -> Plan {
+        self.plan_scrubbed(seed).outlive()
+    }
+
+    /// What a seed meant before what a process has in flight outlived it.
+    pub fn plan_scrubbed(self, seed: u64) -> Plan {
         match self {
             // Its own is all it has.
             Self::Network => Plan::network(seed),
@@ -96,6 +104,7 @@ impl Mode {
         match era {
             Era::Alone => self.plan_known(seed),
             Era::Widened => self.plan_widened(seed),
+            Era::Scrubbed => self.plan_scrubbed(seed),
             Era::Now => self.plan(seed),
         }
     }

@@ -71,7 +71,7 @@ pub async fn live(
         plant.await.expect("a simulated reactor lives as long as the first");
     }
     let body = body(Rc::clone(&run), truth, reactors.clone(), number, ending);
-    match ending {
+    let ended = match ending {
         Ending::Killed(after) | Ending::PowerCut(after) => match timeout(after, body).await {
             Ok(result) => result.map(|()| false),
             Err(_) => {
@@ -80,7 +80,9 @@ pub async fn live(
             }
         },
         _ => body.await.map(|()| false),
-    }
+    };
+    run.end();
+    ended
 }
 
 fn refused(what: &str) -> impl Fn(Refusal) -> Violation {

@@ -96,6 +96,8 @@ pub struct Plan {
     pub starts: bool,
     /// Writes are to wait, at times, while one of two places alone has the log.
     pub log_waits: bool,
+    /// What a process has in flight outlives it.
+    pub outlives: bool,
     /// Hosts reach it over a simulated network.
     pub network: bool,
     /// Hosts have direct write windows.
@@ -174,6 +176,7 @@ impl Plan {
             scrubs: false,
             starts: false,
             log_waits: false,
+            outlives: false,
             network: false,
             windows: None,
             remote: None,

@@ -60,6 +60,7 @@ fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
             } else {
                 run.end_hosts();
             }
+            run.end_process(number);
             let world = Rc::clone(run);
             reactor::simulate(seed, async move { world.world.check().await }).map_err(Violation)?;
             start_anew(run, seed, number).map_err(Violation)

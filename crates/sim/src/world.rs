@@ -119,6 +119,13 @@ impl World {
         }
     }
 
+    /// The process ended at this time of its own, however it did.
+    pub fn end_process(&self, at: Nanos, life: usize) {
+        if let Self::Array(media) = self {
+            media.end_process(at, life);
+        }
+    }
+
     /// What does not outlive a life that was cut short, of what another has as well.
     pub fn bury(&self, seed: u64) {
         if let Self::Array(media) = self {

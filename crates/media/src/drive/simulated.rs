@@ -3,6 +3,7 @@
 //! Its contents outlive the reactor it is used on, so that a test can cut the power, drop everything
 //! and start again over what is left. Memory grows with what is written, not with the capacity.
 
+mod flights;
 mod image;
 
 pub use image::SECTOR;
@@ -10,6 +11,7 @@ pub use image::SECTOR;
 use crate::Power;
 use crate::error::{Error, Kind, Operation, Refused};
 use crate::limits::TRANSFER_DEADLINE;
+use flights::{Change, Flight, Left};
 use image::{Image, Pages};
 use reactor::buffer::Buffer;
 use reactor::{Elapsed, Nanos, now, sleep_until, timeout};
@@ -22,6 +24,28 @@ use stdx::num::{align_down, low32, u64_of, usize64};
 
 /// How often an operation of a drive that hangs looks whether it still does.
 const HANG_LOOK: Nanos = 100_000_000;
+
+/// What becomes of changes that nobody waits for any more, as whoever did is gone or gave them up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InFlight {
+    /// They end at once, one way or the other.
+    #[default]
+    Waiter,
+    /// They are the kernel's, and outlive the process: [`Simulated::is_alone`] tells. Beside those that are late
+    /// nothing else is changed.
+    Kernel,
+    /// They are another machine's, to which the connection is lost with them. Whoever reaches it anew waits first until
+    /// they have ended.
+    Fenced,
+    /// Likewise, and nobody waits: a planted bug.
+    Unfenced,
+}
+
+impl InFlight {
+    const fn is_remote(self) -> bool {
+        matches!(self, Self::Fenced | Self::Unfenced)
+    }
+}
 
 /// What a simulated drive is like.
 #[derive(Clone, Debug)]
@@ -37,6 +61,7 @@ pub struct SimulatedOptions {
     pub flush: Range<Duration>,
     /// Shared with whatever else loses power when it does.
     pub power: Arc<Power>,
+    pub in_flight: InFlight,
 }
 
 impl Default for SimulatedOptions {
@@ -48,6 +73,7 @@ impl Default for SimulatedOptions {
             transfer: Duration::from_micros(5)..Duration::from_micros(120),
             flush: Duration::from_micros(20)..Duration::from_millis(1),
             power: Arc::default(),
+            in_flight: InFlight::default(),
         }
     }
 }
@@ -108,6 +134,8 @@ pub struct SimulatedCounters {
     pub lost: u64,
     pub misdirected: u64,
     pub power_cuts: u64,
+    /// Changes that ended with nobody waiting for them.
+    pub left: u64,
 }
 
 /// What a drive held at some moment.
@@ -120,13 +148,6 @@ impl std::fmt::Debug for SimulatedContents {
     }
 }
 
-/// A write under way.
-struct Flight {
-    offset: u64,
-    len: u64,
-    data: Option<Box<[u8]>>,
-}
-
 struct State {
     prng: Prng,
     capacity: u64,
@@ -135,6 +156,8 @@ struct State {
     counters: SimulatedCounters,
     flights: BTreeMap<u64, Flight>,
     next_flight: u64,
+    /// Those that nobody waits for, in the order of their ends.
+    left: Vec<Left>,
     /// Which one it is since it died last, or had no power.
     connection: u64,
     /// Sectors that cannot be read.
@@ -177,6 +200,7 @@ impl Simulated {
             counters: SimulatedCounters::default(),
             flights: BTreeMap::new(),
             next_flight: 0,
+            left: Vec::new(),
             connection: 0,
             latent: BTreeSet::new(),
             failed: false,
@@ -213,7 +237,13 @@ impl Simulated {
 
     /// The drive dies: every operation, those under way included, ends with `Gone`.
     pub fn fail(&self) {
-        self.state().failed = true;
+        let mut state = self.state();
+        match self.options.in_flight {
+            InFlight::Waiter => {}
+            InFlight::Kernel => self.land_all(&mut state),
+            InFlight::Fenced | InFlight::Unfenced => self.leave_all(&mut state),
+        }
+        state.failed = true;
     }
 
     /// The drive answers again, with what it held when it died.
@@ -237,12 +267,16 @@ impl Simulated {
     /// Nothing ends before `span` from now, whatever is under way or begins meanwhile.
     pub fn stall(&self, span: Duration) {
         let span = Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX / 2);
-        self.state().stalled_until = now().saturating_add(span);
+        let mut state = self.state();
+        self.land_left(&mut state);
+        state.stalled_until = now().saturating_add(span);
     }
 
     /// From now on nothing ends, without an error, or all of it does again.
     pub fn set_hanging(&self, hangs: bool) {
-        self.state().hangs = hangs;
+        let mut state = self.state();
+        self.land_left(&mut state);
+        state.hangs = hangs;
     }
 
     /// Takes so many times as long as before for everything but flushes.
@@ -265,8 +299,12 @@ impl Simulated {
     /// When its [`Power`] was cut before, this decides what that left.
     pub fn power_cut(&self, prng: &mut Prng) {
         let mut state = self.state();
-        for (_, flight) in std::mem::take(&mut state.flights) {
-            state.image.write(flight.offset, flight.len, flight.data, false);
+        let flights = std::mem::take(&mut state.flights).into_values().map(|flight| flight.change);
+        let left = std::mem::take(&mut state.left).into_iter().flat_map(Left::into_changes);
+        for change in left.chain(flights) {
+            if let Change::Write { offset, len, data } = change {
+                state.image.write(offset, len, data, false);
+            }
         }
         state.image.power_cut(prng);
         self.options.power.cut();
@@ -320,26 +358,35 @@ impl Simulated {
         state.image.flip(offset, bit);
     }
 
-    /// What is there, past all faults and without taking time.
+    /// What is there once nothing is in flight that nobody waits for, past all faults and without taking time.
     pub fn peek(&self, offset: u64, out: &mut [u8]) {
-        self.state().image.read(offset, out);
+        let state = self.state();
+        state.image.read(offset, out);
+        state.settle_bytes(offset, out);
     }
 
-    /// All that reads see, past all faults.
+    /// Likewise all that reads see then.
     #[must_use]
     pub fn contents(&self) -> SimulatedContents {
-        SimulatedContents(self.state().image.contents())
+        SimulatedContents(self.state().settled())
     }
 
     /// Holds what it held once, all of it durable: an old copy of a drive in its place.
     pub fn restore(&self, contents: &SimulatedContents) {
-        self.state().image.restore(contents.0.clone());
+        let mut state = self.state();
+        state.left.clear();
+        state.image.restore(contents.0.clone());
     }
 
-    /// Where it first holds something else than it did; `None` when all is the same.
+    /// Where it first holds something else than it did, as [`contents`](Self::contents) are; `None` when all is the
+    /// same.
     #[must_use]
     pub fn difference(&self, since: &SimulatedContents) -> Option<u64> {
-        self.state().image.difference(&since.0)
+        let state = self.state();
+        match state.left.is_empty() {
+            true => state.image.difference(&since.0),
+            false => Image::of(state.settled()).difference(&since.0),
+        }
     }
 
     /// What is beyond `len` bytes is gone.
@@ -385,8 +432,10 @@ impl Simulated {
         mut out: Buffer,
     ) -> Result<Buffer, Refused> {
         let error = |kind| Error::new(kind, Operation::Read, offset, u64_of(len));
-        self.pass_in_time(Operation::Read).await.map_err(error)?;
+        self.fence_in_time().await.map_err(error)?;
+        self.pass_in_time(Operation::Read, None).await.map_err(error)?;
         let mut state = self.state();
+        self.land_left(&mut state);
         state.counters.reads += 1;
         state.counters.bytes_read += u64_of(len);
         let kind = state.refuses_read(offset, u64_of(len));
@@ -408,12 +457,14 @@ impl Simulated {
         };
         let error = |kind| Error::new(kind, Operation::Write, offset, len);
         if let Some(kind) = refused {
-            self.pass_in_time(Operation::Write).await.map_err(error)?;
+            self.pass_in_time(Operation::Write, None).await.map_err(error)?;
             self.state().counters.errors += 1;
             return Err(Refused::with(error(kind), Some(data)));
         }
-        let flight = self.take_off(Flight { offset, len, data: Some(data[..].into()) });
-        self.pass_in_time(Operation::Write).await.map_err(error)?;
+        self.may_change().await.map_err(error)?;
+        let flight = self.take_off(Change::Write { offset, len, data: Some(data[..].into()) });
+        let passed = self.pass_in_time(Operation::Write, Some(flight.id)).await;
+        passed.map_err(|kind| flight.give_up(error(kind)))?;
         Ok(flight.land(Operation::Write, fua)?)
     }
 
@@ -435,20 +486,30 @@ impl Simulated {
         let error = |kind| Error::new(kind, operation, offset, len);
         let refused = self.state().refuses(operation, offset, len);
         if let Some(kind) = refused {
-            self.pass_in_time(operation).await.map_err(error)?;
+            self.pass_in_time(operation, None).await.map_err(error)?;
             self.state().counters.errors += 1;
             return Err(error(kind));
         }
-        let flight = self.take_off(Flight { offset, len, data: None });
-        self.pass_in_time(operation).await.map_err(error)?;
+        self.may_change().await.map_err(error)?;
+        let flight = self.take_off(Change::Write { offset, len, data: None });
+        let passed = self.pass_in_time(operation, Some(flight.id)).await;
+        passed.map_err(|kind| flight.give_up(error(kind)))?;
         flight.land(operation, false)
     }
 
     pub(super) async fn flush(&self) -> Result<(), Error> {
         let error = |kind| Error::new(kind, Operation::Flush, 0, 0);
+        self.may_change().await.map_err(error)?;
         let mark = self.state().image.mark();
-        self.pass_in_time(Operation::Flush).await.map_err(error)?;
+        let flight = self.take_off(Change::Flush(mark));
+        let passed = self.pass_in_time(Operation::Flush, Some(flight.id)).await;
+        passed.map_err(|kind| flight.give_up(error(kind)))?;
         let mut state = self.state();
+        let taken = state.flights.remove(&flight.id);
+        if taken.is_none() && self.options.in_flight.is_remote() {
+            return Err(error(Kind::Gone));
+        }
+        self.land_left(&mut state);
         state.counters.flushes += 1;
         if let Some(kind) = state.refuses(Operation::Flush, 0, 1) {
             state.latched |= kind != Kind::Passing;
@@ -470,8 +531,8 @@ impl Simulated {
     }
 
     /// Takes the time an operation takes, if that is not too long.
-    async fn pass_in_time(&self, operation: Operation) -> Result<(), Kind> {
-        let passed = timeout(TRANSFER_DEADLINE, self.pass(operation)).await;
+    async fn pass_in_time(&self, operation: Operation, flight: Option<u64>) -> Result<(), Kind> {
+        let passed = timeout(TRANSFER_DEADLINE, self.pass(operation, flight)).await;
         if passed.is_err() && !self.options.power.is_on() {
             std::future::pending::<()>().await;
         }
@@ -479,11 +540,15 @@ impl Simulated {
     }
 
     /// Takes the time an operation takes; never ends once the power is cut.
-    async fn pass(&self, operation: Operation) {
+    async fn pass(&self, operation: Operation, flight: Option<u64>) {
         let (epoch, mut end) = {
             let mut state = self.state();
             let span = state.duration(&self.options, operation);
-            (state.epoch, now().saturating_add(span))
+            let end = now().saturating_add(span);
+            if let Some(flight) = flight.and_then(|id| state.flights.get_mut(&id)) {
+                flight.end = end;
+            }
+            (state.epoch, end)
         };
         loop {
             let stalled = self.state().stalled_until;
@@ -503,16 +568,6 @@ impl Simulated {
                 return;
             }
         }
-    }
-
-    fn take_off(&self, flight: Flight) -> Flying<'_> {
-        let mut state = self.state();
-        let id = state.next_flight;
-        state.next_flight += 1;
-        if self.options.power.is_on() {
-            state.flights.insert(id, flight);
-        }
-        Flying { drive: self, id }
     }
 }
 
@@ -587,8 +642,8 @@ impl State {
     }
 
     /// A write arrives at the medium, or goes where writes go that do not.
-    fn arrive(&mut self, flight: Flight, certain: bool) -> Option<Kind> {
-        let Flight { mut offset, len, data } = flight;
+    fn arrive(&mut self, change: Change, certain: bool) -> Option<Kind> {
+        let Change::Write { mut offset, len, data } = change else { return None };
         self.counters.writes += 1;
         self.counters.bytes_written += len;
         if let Some(kind) = self.refuses_change() {
@@ -596,7 +651,7 @@ impl State {
         }
         let faults = self.faults;
         if self.prng.chance_ppm(faults.write_error_ppm) {
-            self.scatter(Flight { offset, len, data }, certain);
+            self.scatter(Change::Write { offset, len, data }, certain);
             return Some(Kind::Medium);
         }
         if self.prng.chance_ppm(faults.rot_ppm) {
@@ -627,52 +682,10 @@ impl State {
     }
 
     /// A write that did not end well: any of its sectors is there.
-    fn scatter(&mut self, flight: Flight, certain: bool) {
-        let Some(data) = flight.data else { return };
-        let end = flight.offset + flight.len;
-        let mut at = flight.offset;
-        while at < end {
-            let next = (align_down(at, SECTOR) + SECTOR).min(end);
-            if self.prng.below(2) == 0 {
-                let part = usize64(at - flight.offset)..usize64(next - flight.offset);
-                self.image.write(at, next - at, Some(data[part].into()), certain);
-            }
-            at = next;
-        }
-    }
-}
-
-/// A write between its beginning and its end. Dropped in between, it may or may not have happened.
-struct Flying<'a> {
-    drive: &'a Simulated,
-    id: u64,
-}
-
-impl Flying<'_> {
-    fn land(self, operation: Operation, fua: bool) -> Result<(), Error> {
-        let mut state = self.drive.state();
-        let Some(flight) = state.flights.remove(&self.id) else { return Ok(()) };
-        let (offset, len) = (flight.offset, flight.len);
-        let certain = fua || !self.drive.options.volatile_cache;
-        let refused = state.arrive(flight, certain);
-        state.counters.errors += u64::from(refused.is_some());
-        drop(state);
-        refused.map_or(Ok(()), |kind| Err(Error::new(kind, operation, offset, len)))
-    }
-}
-
-impl Drop for Flying<'_> {
-    fn drop(&mut self) {
-        let mut state = self.drive.state();
-        if let Some(flight) = state.flights.remove(&self.id)
-            && state.refuses_change().is_none()
-        {
-            // Without a cache, what is read is there to stay.
-            let certain = !self.drive.options.volatile_cache;
-            match state.prng.below(3) {
-                0 => {}
-                1 => state.scatter(flight, certain),
-                _ => state.image.write(flight.offset, flight.len, flight.data, certain),
+    fn scatter(&mut self, change: Change, certain: bool) {
+        for part in self.torn(change) {
+            if let Change::Write { offset, len, data } = part {
+                self.image.write(offset, len, data, certain);
             }
         }
     }

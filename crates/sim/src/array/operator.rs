@@ -119,8 +119,8 @@ impl Media {
         self.put_aside(&mut prng);
         let tries = prng.below(tries + 1);
         for _ in 0..tries {
-            let attempt = self.draw(&mut prng);
-            let Some(pool) = self.attempt(&attempt).await? else { continue };
+            let mut attempt = self.draw(&mut prng);
+            let Some(pool) = self.attempt(&mut attempt).await? else { continue };
             if prng.below(2) == 0 {
                 return Ok(pool);
             }
@@ -133,13 +133,13 @@ impl Media {
             }
         }
         let mut everything = self.everything();
-        if let Some(pool) = self.attempt(&everything).await? {
+        if let Some(pool) = self.attempt(&mut everything).await? {
             return Ok(pool);
         }
         // What is refused for want of space is not refused for ever.
         self.give_space();
         everything.options.import = true;
-        let pool = self.attempt(&everything).await?;
+        let pool = self.attempt(&mut everything).await?;
         pool.ok_or_else(|| {
             let said = self.said().join("; ");
             Refusal::Other(format!("refused with everything there is: {said}"))
@@ -278,7 +278,31 @@ impl Media {
         Some(format!("device {n} of the log"))
     }
 
-    async fn attempt(&self, attempt: &Attempt) -> Result<Option<Pool>, Refusal> {
+    /// Takes the drives that are to be given; what is in flight to others keeps those from being given that the pool
+    /// bears to be without.
+    async fn take_for(&self, attempt: &mut Attempt) {
+        let given = (0..self.drives.len()).filter(|n| !attempt.hidden.contains(n)).collect();
+        let busy = self.take_in_time(given).await;
+        if busy.is_empty() {
+            return;
+        }
+        let truth = self.truth.borrow().clone();
+        let lacking = &(&(&truth.out | &attempt.hidden) | &busy) - &truth.vacant;
+        // One at least that was never away.
+        let is_told = (0..self.drives.len())
+            .any(|n| !truth.out.contains(&n) && !attempt.hidden.contains(&n) && !busy.contains(&n));
+        let is_sure = truth.rotten.is_empty() && attempt.old.is_none_or(|n| !busy.contains(&n));
+        if is_told && is_sure && lacking.len() <= self.plan.shape.redundancy() {
+            attempt.hidden.extend(busy);
+        } else {
+            // One that does not answer at all is as good as away.
+            attempt.hidden.extend(self.take_all().await);
+        }
+    }
+
+    async fn attempt(&self, attempt: &mut Attempt) -> Result<Option<Pool>, Refusal> {
+        self.take_for(attempt).await;
+        let attempt = &*attempt;
         self.note(&format!("an operator tries {attempt:?}"));
         self.cure_without_others(&attempt.with_contents());
         let was = self.truth.borrow().clone();
@@ -399,7 +423,7 @@ impl Media {
         let is_blank = |n: &usize, drive| truth.fresh.contains(n) && newest_label(drive).is_none();
         let drives = self.drives.iter().enumerate();
         let drives = drives.filter(|(n, drive)| is_sound(n) && !is_blank(n, drive));
-        let drives = drives.map(|(_, drive)| Arc::new(Drive::Simulated(Arc::clone(drive))));
+        let drives = drives.map(|(n, _)| Arc::new(Drive::Simulated(self.at_rest(n))));
         if self.plan.shape.log == LogShape::Drives {
             return (drives.collect(), LogSpec::Drives);
         }

@@ -14,6 +14,7 @@ use super::operator::newest_label;
 use super::{Media, Seen, memory};
 use crate::plan::{Plan, Remote};
 use crate::rough::moment;
+use engine::canary::Canary;
 use engine::format::label::{Label, LogKind};
 use engine::{LogDevice, LogSpec, Pool};
 use media::drive::{Refusal, SimulatedContents, SimulatedOptions};
@@ -90,7 +91,7 @@ pub(super) struct Far {
 }
 
 impl Far {
-    pub fn new(plan: &Plan, power: &Arc<Power>) -> Option<Self> {
+    pub fn new(plan: &Plan, power: &Arc<Power>, canary: Option<Canary>) -> Option<Self> {
         let remote = plan.remote?;
         let capacity = plan.shape.log_bytes.next_multiple_of(4096);
         let drive = Simulated::new(SimulatedOptions {
@@ -98,6 +99,7 @@ impl Far {
             seed: plan.seed ^ 0x5eed_0fa4_0000_0002,
             volatile_cache: !plan.seed.is_multiple_of(4),
             power: Arc::clone(power),
+            in_flight: super::taking::in_flight(plan.outlives, true, canary),
             ..SimulatedOptions::default()
         });
         Some(Self {
@@ -123,6 +125,10 @@ impl Far {
             waits: Cell::default(),
             said: RefCell::default(),
         })
+    }
+
+    pub fn drive(&self) -> Arc<Simulated> {
+        Arc::clone(&self.drive)
     }
 
     /// Those of the two that there are.

@@ -9,6 +9,7 @@ use super::{Array, Media};
 use crate::rough::moment;
 use crate::shape::LogShape;
 use crate::store::Refusal;
+use engine::canary::Canary;
 use engine::{DriveState, Kind, Pool, PoolStatus};
 use media::drive::SimulatedFaults;
 use media::{Drive, Power, Simulated};
@@ -66,6 +67,8 @@ struct Shelf {
     identity: u128,
     /// Drives that were given back, and are not whole as far as is known.
     coming: BTreeSet<usize>,
+    /// Whatever a process before has in flight.
+    takes_early: bool,
 }
 
 impl Media {
@@ -94,6 +97,7 @@ impl Media {
             changes: Prng::new(self.plan.seed ^ 0x5eed_0add_c4a9_0001 ^ u64_of(life) << 48),
             identity: u128::from(self.plan.seed) << 64 | u128::from(u64_of(life) + 1) << 32,
             coming: BTreeSet::new(),
+            takes_early: self.canary == Some(Canary::TakesEarly),
         };
         drop(spawn(shelf.turn_over()));
     }
@@ -240,6 +244,9 @@ impl Shelf {
         drive.set_hanging(false);
         drive.refuse_nothing();
         drive.set_faults(SimulatedFaults::default());
+        if !drive.is_alone() && !self.takes_early {
+            return self.note(format!("drive {n} is not taken: what is in flight has not ended"));
+        }
         if status.drives[n].state.is_written() {
             // Nobody has noticed, so far: but who knows of one that forgets does not wait for that.
             if self.truth.borrow().rotten.contains(&n) {

@@ -1,6 +1,6 @@
 //! What came to be drawn after all else, for whatever workload.
 
-use super::Plan;
+use super::{Ending, Plan};
 use crate::rough::Rough;
 use crate::shape::{Faults, LogShape};
 use raid::Scheme;
@@ -105,6 +105,31 @@ impl Plan {
             }
         }
         self.starts = true;
+        self
+    }
+
+    /// In two of three runs what a process has in flight is with the kernel, or on its way to another machine, and outlives
+    /// it. In half of these processes are killed, and nothing else, while they write. From a source of its own.
+    #[must_use]
+    pub fn outlive(mut self) -> Self {
+        let mut prng = Prng::new(self.seed ^ 0x5eed_0f11_6470_0001);
+        self.outlives = prng.below(3) > 0;
+        let is_other = self.network || !self.shape.faults.log_losses.is_empty();
+        if !self.outlives || is_other || prng.below(2) == 0 {
+            return self;
+        }
+        self.mix.write += 60;
+        self.longest = self.longest.max(16);
+        for ending in &mut self.lives {
+            let span = super::span(&mut prng, Duration::from_millis(1), 6);
+            match *ending {
+                Ending::Closed | Ending::Exported => {}
+                Ending::Killed(before)
+                | Ending::PowerCut(before)
+                | Ending::PowerCutInStore(_, before)
+                | Ending::PowerCutAtFence(_, before) => *ending = Ending::Killed(before.max(span)),
+            }
+        }
         self
     }
 

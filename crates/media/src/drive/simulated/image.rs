@@ -80,6 +80,11 @@ impl Image {
         Self { pages: BTreeMap::new(), durable: BTreeMap::new(), cached: Vec::new(), written: 0 }
     }
 
+    /// One that holds this, all of it durable.
+    pub fn of(pages: Pages) -> Self {
+        Self { pages, ..Self::new() }
+    }
+
     /// Bytes of memory its pages take.
     pub fn resident(&self) -> u64 {
         u64_of(self.pages.len() + self.durable.len()) * PAGE

@@ -332,3 +332,129 @@ fn a_drive_that_hangs_ends_every_operation_in_time() {
         drive.write(0, filled(4096, 1).await, false).await.unwrap();
     });
 }
+
+fn outlived(seed: u64, in_flight: InFlight) -> (Arc<Simulated>, Drive) {
+    let simulated = Simulated::new(SimulatedOptions { in_flight, ..options(seed) });
+    (Arc::clone(&simulated), Drive::Simulated(simulated))
+}
+
+/// Begins some writes of a process, and gives when it ended.
+fn die_while_writing(drive: Drive) -> Nanos {
+    let drive = Arc::new(drive);
+    simulate(1, async move {
+        for n in 0..16 {
+            let drive = Arc::clone(&drive);
+            let data = filled(4096, 7).await;
+            drop(spawn(async move { drive.write(n * 4096, data, false).await }));
+        }
+        reactor::yield_now().await;
+        now()
+    })
+}
+
+fn sevens(simulated: &Simulated) -> usize {
+    (0..16u64)
+        .filter(|n| {
+            let mut block = [0; 4096];
+            simulated.peek(n * 4096, &mut block);
+            block == [7; 4096]
+        })
+        .count()
+}
+
+/// Writes of a process that was killed came over what the next one wrote, and the simulator had them end with it.
+#[test]
+fn what_a_kernel_has_outlives_the_process() {
+    let (simulated, drive) = outlived(3, InFlight::Kernel);
+    let ended = die_while_writing(drive);
+    simulated.end_process(ended, || Duration::from_secs(1));
+    // What will be there is told already.
+    let will = simulated.contents();
+    let whole = sevens(&simulated);
+    assert!((2..14).contains(&whole), "{whole}");
+    let looked = Arc::clone(&simulated);
+    simulate(2, async move {
+        let drive = Drive::Simulated(Arc::clone(&looked));
+        assert!(!drive.is_alone() && drive.has_late_changes());
+        assert!(drive.read(0, 16 * 4096).await.unwrap().iter().all(|byte| *byte == 0));
+        drive.write(0, filled(16 * 4096, 9).await, false).await.unwrap();
+        reactor::sleep(Duration::from_secs(2)).await;
+        assert!(drive.is_alone() && !drive.has_late_changes());
+    });
+    // They came over what was written meanwhile.
+    assert_eq!(sevens(&simulated), whole);
+    assert_eq!(looked_at(&simulated, 9) + whole, 16 - torn(&simulated));
+    assert!(simulated.difference(&will).is_some(), "what was written between them stays");
+    assert!(simulated.counters().left > 0);
+}
+
+fn looked_at(simulated: &Simulated, byte: u8) -> usize {
+    blocks(simulated, |block| block.iter().all(|b| *b == byte))
+}
+
+/// Blocks with some of each.
+fn torn(simulated: &Simulated) -> usize {
+    blocks(simulated, |block| block.iter().any(|b| *b != block[0]))
+}
+
+fn blocks(simulated: &Simulated, is: impl Fn(&[u8]) -> bool) -> usize {
+    (0..16u64)
+        .filter(|n| {
+            let mut block = [0; 4096];
+            simulated.peek(n * 4096, &mut block);
+            is(&block)
+        })
+        .count()
+}
+
+#[test]
+fn what_is_late_keeps_other_changes_off() {
+    let (simulated, drive) = outlived(5, InFlight::Kernel);
+    simulate(1, async move {
+        simulated.set_hanging(true);
+        let error = drive.write(0, filled(4096, 1).await, false).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Timeout);
+        assert!(drive.has_late_changes() && drive.is_alone());
+        // At once: it is not even tried.
+        let begun = now();
+        let error = drive.write(0, filled(4096, 2).await, false).await.unwrap_err();
+        assert_eq!(
+            (error.kind, drive.flush().await.unwrap_err().kind),
+            (Kind::Timeout, Kind::Timeout)
+        );
+        assert_eq!(now(), begun);
+        simulated.set_hanging(false);
+        assert!(!drive.has_late_changes());
+        drive.write(0, filled(4096, 2).await, false).await.unwrap();
+        assert_eq!(drive.read(0, 1).await.unwrap()[0], 2);
+    });
+}
+
+/// Commands that were on their way to another machine when the connection was lost are executed when they are; who comes
+/// next has to wait for that.
+#[test]
+fn another_machine_is_used_anew_once_what_was_on_its_way_has_ended() {
+    let runs = |in_flight| {
+        let over = (0..40).filter(|&seed| {
+            let (simulated, drive) = outlived(seed, in_flight);
+            simulate(seed, async move {
+                let drive = Arc::new(drive);
+                let (first, data) = (Arc::clone(&drive), filled(4096, 1).await);
+                let first = spawn(async move { first.write(0, data, false).await });
+                reactor::yield_now().await;
+                let was = simulated.connection();
+                simulated.fail();
+                simulated.revive();
+                assert_ne!(simulated.connection(), was);
+                drive.write(0, filled(4096, 2).await, false).await.unwrap();
+                assert_eq!(first.await.unwrap().unwrap_err().kind, Kind::Gone);
+                reactor::sleep(Duration::from_secs(2)).await;
+                drive.read(0, 1).await.unwrap()[0] == 1
+            })
+        });
+        over.count()
+    };
+    assert_eq!(runs(InFlight::Fenced), 0);
+    let over = runs(InFlight::Unfenced);
+    assert!(over > 5, "{over}");
+}

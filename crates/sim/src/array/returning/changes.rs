@@ -71,6 +71,9 @@ impl Shelf {
     async fn add(&mut self, status: &PoolStatus) {
         let n = status.drives.len();
         let Some(drive) = self.drives.get(n).map(Arc::clone) else { return };
+        if drive.has_left_changes() {
+            return self.note(format!("drive {n} may still be written to"));
+        }
         let id = self.put_in_place(n);
         let put = self.pool.add_drive(Arc::new(Drive::Simulated(drive)), id).await;
         self.note(format!("drive {n} is added: {put:?}"));
@@ -114,6 +117,9 @@ impl Shelf {
     /// An operator puts a drive in the place of one that is out: a new one, or what is there as it is.
     pub(super) async fn replace(&mut self, n: usize, is_new: bool) {
         let drive = Arc::clone(&self.drives[n]);
+        if !is_new && drive.has_left_changes() {
+            return self.note(format!("drive {n} may still be written to"));
+        }
         if is_new {
             let capacity = self.capacities[n];
             let options = SimulatedOptions { capacity, ..Default::default() };

@@ -49,6 +49,8 @@ pub enum Work {
     RemoveDrive(PoolDrive, Moving, Consent),
     FailDrive(PoolDrive),
     RejoinDrive(PoolDrive),
+    /// One that is being made whole already.
+    FollowRejoin(PoolDrive),
     ReplaceDrive(PoolDrive, DriveReplacement),
     UseSpare(PoolDrive, Uuid),
     RelieveDrive(PoolDrive, Uuid),
@@ -73,7 +75,7 @@ impl Work {
             Self::EvacuateDrive(..) | Self::RelieveDrive(..) => JobKind::DriveEvacuate,
             Self::RemoveDrive(..) => JobKind::DriveRemove,
             Self::FailDrive(_) => JobKind::DriveFail,
-            Self::RejoinDrive(_) => JobKind::DriveRejoin,
+            Self::RejoinDrive(_) | Self::FollowRejoin(_) => JobKind::DriveRejoin,
             Self::ReplaceDrive(..) | Self::UseSpare(..) => JobKind::DriveReplace,
             Self::CreateVolume(..) => JobKind::VolumeCreate,
             Self::ChangeVolume(..) => JobKind::VolumeChange,
@@ -98,6 +100,7 @@ impl Work {
             | Self::Scrub(name, _) => name.to_string(),
             Self::FailDrive(of)
             | Self::RejoinDrive(of)
+            | Self::FollowRejoin(of)
             | Self::ReplaceDrive(of, _)
             | Self::UseSpare(of, _)
             | Self::RelieveDrive(of, _)

@@ -45,6 +45,7 @@ mod owner;
 mod pauses;
 mod pools;
 mod rebuild;
+mod rejoin;
 mod remove;
 mod reopening;
 mod rollback;

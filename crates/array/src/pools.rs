@@ -113,6 +113,9 @@ pub struct PoolDef {
     /// Drives of which an operator had nothing more moved: none of it is by itself before they are whole.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub stopped: BTreeSet<u16>,
+    /// How fast drives that were away are made whole.
+    #[serde(default)]
+    pub rejoin: RejoinPace,
     /// What is remembered of the drives in its places.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lives: BTreeMap<u16, Life>,
@@ -123,6 +126,15 @@ pub struct PoolDef {
     /// Drives that were as fast as the others once.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub were_fast: WereFast,
+}
+
+/// How fast drives of a pool are made whole that were away, or are new in their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejoinPace {
+    /// Bytes in a second at most; 0 for as many as hosts leave time for.
+    pub limit: u64,
+    /// An operator has it wait.
+    pub paused: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]

@@ -48,6 +48,7 @@ use crate::error::Result;
 use crate::format::label::{Label, Layout, PoolState};
 use crate::log::LogDevice;
 use crate::shard::Shard;
+use crate::shard::rejoin::Throttle;
 use crate::shard_handle::ShardHandle;
 use crate::volume;
 
@@ -123,6 +124,8 @@ struct Inner {
     /// One drive is taken back at a time, and one made whole.
     taking_back: Semaphore,
     rejoining: Semaphore,
+    /// How fast drives are made whole.
+    throttle: Arc<Throttle>,
     /// Namespaces of other targets that have the log, or had it.
     remotes: RefCell<Vec<copies::RemoteCopy>>,
     /// Drives that were taken back since the pool was opened, by index.
@@ -170,6 +173,7 @@ impl Inner {
             changing: Semaphore::new(1),
             taking_back: Semaphore::new(1),
             rejoining: Semaphore::new(1),
+            throttle: Arc::default(),
             remotes: RefCell::default(),
             returned: RefCell::default(),
             rebuilding: RefCell::default(),

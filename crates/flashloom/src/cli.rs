@@ -26,7 +26,7 @@ mod top;
 pub use attach::AttachArgs;
 pub use configuration::{ConfigVerb, SureArgs};
 pub use connect::ConnectArgs;
-pub use drives::{DriveVerb, OfDrive, RebuildVerb};
+pub use drives::{DriveVerb, OfDrive, RebuildVerb, RejoinVerb};
 pub use groups::{CloneName, GroupVerb};
 pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, duration};
 pub use jobs::{JobArgs, JobVerb};

@@ -1,13 +1,13 @@
 //! Commands about drives of pools, which speak to the running daemon.
 
-use api::v1::{Drive, DriveReplacement, DriveState, NewDrives, RateLimit, Rebuild, Spare};
+use api::v1::{Drive, DriveReplacement, DriveState, NewDrives, RateLimit, Rebuild, Rejoin, Spare};
 use api::value::{DrivePath, Name, Size};
 use comfy_table::Table;
 use control::Client;
 use control::client::{Asking, Begun};
 use serde::Serialize;
 
-use crate::cli::{DriveVerb, Global, JobArgs, OfDrive, RebuildVerb};
+use crate::cli::{DriveVerb, Global, JobArgs, OfDrive, RebuildVerb, RejoinVerb};
 use crate::confirm::meant;
 use crate::daemon::ask;
 use crate::exit::Outcome;
@@ -133,6 +133,42 @@ pub fn rebuild(global: &Global, verb: RebuildVerb) -> Outcome {
             done.map_or(Ok(()), |done| print(global.output, &done, rebuild_facts))
         }
     }
+}
+
+/// `flashloom pool rejoin ...`
+pub fn rejoin(global: &Global, verb: RejoinVerb) -> Outcome {
+    let rejoin = match verb {
+        RejoinVerb::Show { name } => ask(global, async |client| client.rejoin(&name).await)?,
+        RejoinVerb::Limit { name, limit } => {
+            let how = RateLimit { limit };
+            ask(global, async |client| client.limit_rejoin(&name, &how).await)?
+        }
+        RejoinVerb::Pause { name } => {
+            ask(global, async |client| client.pause_rejoin(&name, true).await)?
+        }
+        RejoinVerb::Resume { name } => {
+            ask(global, async |client| client.pause_rejoin(&name, false).await)?
+        }
+    };
+    print(global.output, &rejoin, rejoin_facts)
+}
+
+fn rejoin_facts(rejoin: &Rejoin) -> Table {
+    let size = |bytes: u64| Size::new(bytes).to_string();
+    let drives: Vec<_> = rejoin.drives.iter().map(ToString::to_string).collect();
+    let state = match (rejoin.paused, drives.is_empty()) {
+        (true, _) => "paused",
+        (false, false) => "running",
+        (false, true) => "none is being made whole",
+    };
+    let limit = (rejoin.limit > 0).then(|| format!("{}/s", size(rejoin.limit)));
+    facts([
+        ("drives".to_owned(), drives.join(", ")),
+        ("state".to_owned(), state.to_owned()),
+        ("done".to_owned(), size(rejoin.done.min(rejoin.bytes))),
+        ("of".to_owned(), size(rejoin.bytes)),
+        ("limit".to_owned(), or_dash(limit)),
+    ])
 }
 
 fn light_facts(light: &Light) -> Table {

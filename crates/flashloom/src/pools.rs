@@ -67,6 +67,7 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             import(global, from, dry_run, yes, &how)
         }
         PoolVerb::Rebuild { verb } => drives::rebuild(global, verb),
+        PoolVerb::Rejoin { verb } => drives::rejoin(global, verb),
         PoolVerb::Scrub { verb } => scrub::scrub(global, verb),
         PoolVerb::Spare { verb } => spares::spare(global, verb),
         PoolVerb::Log { verb } => log(global, verb),

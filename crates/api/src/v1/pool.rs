@@ -271,6 +271,21 @@ pub struct Rebuild {
     pub failure: Option<String>,
 }
 
+/// How drives of a pool are made whole that were away, or are new in their places.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Rejoin {
+    /// Their indices; none when none is.
+    pub drives: Vec<u16>,
+    /// They wait to be resumed: what is new goes to them, what they missed does not.
+    pub paused: bool,
+    /// Bytes of units in a second at most, for those to come too; 0 for as many as hosts leave time for.
+    pub limit: u64,
+    /// Bytes of units to make anew, as far as that is known.
+    pub bytes: u64,
+    /// Those that were.
+    pub done: u64,
+}
+
 /// How fast work goes that nobody waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

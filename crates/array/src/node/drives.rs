@@ -272,6 +272,8 @@ impl Node {
                 return Err(Error::new(Kind::Conflict, what)
                     .help(format!("`flashloom drive rejoin {of}` makes it whole")));
             }
+            let is_paused = self.rejoin_pace(&of.pool)?.paused;
+            task.say(if is_paused { "is paused" } else { "makes it whole" });
             if let Some(rejoin) = drive.rejoin {
                 let unit = status.layout.au_bytes;
                 task.moved(rejoin.done * unit, rejoin.units * unit);

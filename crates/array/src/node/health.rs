@@ -58,6 +58,7 @@ impl Node {
         findings.extend(view.serving()?.pools.paused_rebuilds().map(paused));
         findings.extend(view.serving()?.pools.stopped_rebuilds().map(stopped));
         findings.extend(view.serving()?.pools.slow_drives().map(slow));
+        findings.extend(view.serving()?.pools.paused_rejoins().map(paused_rejoin));
         findings.extend(self.all_spares()?.into_iter().filter_map(unusable));
         findings.extend(view.serving()?.pools.without_spares().map(no_spare_left));
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,6 +136,17 @@ fn paused((name, paused, lacks): (&Name, &PausedRebuild, bool)) -> Finding {
     };
     let help = format!("`flashloom pool rebuild resume {name}` has it go on");
     Finding { health, subject: format!("pool {name}"), why, help: Some(help) }
+}
+
+/// Drives that wait to be made whole, though redundancy is missing.
+fn paused_rejoin(name: &Name) -> Finding {
+    Finding {
+        health: Health::Degraded,
+        subject: format!("pool {name}"),
+        why: "drives that come back wait to be made whole, and redundancy is missing meanwhile"
+            .to_owned(),
+        help: Some(format!("`flashloom pool rejoin resume {name}` has it go on")),
+    }
 }
 
 /// A rebuild that does not begin by itself, though redundancy is missing.

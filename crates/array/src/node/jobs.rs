@@ -85,6 +85,7 @@ impl Node {
             }
             Work::FailDrive(of) => self.take_drive_out(&of, task).map(|()| Made::In(of.pool)),
             Work::RejoinDrive(of) => self.bring_drive_back(&of, task).map(|()| Made::In(of.pool)),
+            Work::FollowRejoin(of) => self.follow_rejoin(&of, task).map(|()| Made::In(of.pool)),
             Work::ReplaceDrive(of, new) => {
                 self.put_drive(&of, &new, task).map(|()| Made::In(of.pool))
             }

@@ -147,6 +147,7 @@ impl Node {
                 self.forget_pause(&of);
             }
             self.follow_moves(&of, due.moves)?;
+            due.rejoins.iter().for_each(|place| self.begin_to_follow_rejoin(place));
             due.detaching.into_iter().for_each(|path| self.follow_detaching(path));
             if let Some(work) = due.scrub {
                 self.begin_scrub(&of, work);

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::held::Volumes;
 use super::made_of::{self, MadeOf, Member, Progress, seen};
-use super::{blank, told};
+use super::{RejoinPace, blank, told};
 use crate::lock::{Lock, is_at};
 use crate::{Error, Result};
 
@@ -307,6 +307,17 @@ impl OpenPool {
     /// As the engine says why it cannot be.
     pub fn evacuate(&self, index: u16, limit: u64) -> Result<()> {
         self.call(move |pool| async move { pool.evacuate(index, limit).await })
+    }
+
+    /// How fast drives are made whole from now on.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn throttle_rejoins(&self, pace: RejoinPace) -> Result<()> {
+        self.call(move |pool| async move {
+            pool.throttle_rejoins(pace.limit, pace.paused);
+            Ok(())
+        })
     }
 
     /// How many bytes are moved in a second at most; 0 for as many as there is time for.

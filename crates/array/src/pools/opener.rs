@@ -12,7 +12,9 @@ use uuid::Uuid;
 
 use super::look::Found;
 use super::made_of::{Made, Progress};
-use super::{MadeOf, OpenPool, PoolDef, ScrubRecord, WereFast, blank, look, made_of, open};
+use super::{
+    MadeOf, OpenPool, PoolDef, RejoinPace, ScrubRecord, WereFast, blank, look, made_of, open,
+};
 use crate::jobs::Task;
 use crate::{Error, Result};
 
@@ -149,6 +151,7 @@ impl Opener {
             pool.close();
             return Err(Error::new(Kind::Conflict, context));
         }
+        pool.throttle_rejoins(def.rejoin)?;
         Ok(Outcome::Opened(Arc::new(pool), words))
     }
 
@@ -227,6 +230,7 @@ impl Opener {
             removing: BTreeSet::new(),
             paused: None,
             stopped: BTreeSet::new(),
+            rejoin: RejoinPace::default(),
             lives: BTreeMap::new(),
             rebuild_limit: 0,
             were_fast: WereFast::new(),
@@ -299,6 +303,8 @@ impl Opener {
         let drives = by_index.map(Option::unwrap_or_default).collect();
         let (id, term) = (Uuid::from_bytes(label.pool), pool.term());
         let scrub = known.map_or_else(ScrubRecord::new, |known| known.scrub.clone());
+        let rejoin = known.map(|known| known.rejoin).unwrap_or_default();
+        pool.throttle_rejoins(rejoin)?;
         let def = PoolDef {
             id,
             drives,
@@ -314,6 +320,7 @@ impl Opener {
             removing: known.map(|known| known.removing.clone()).unwrap_or_default(),
             paused: known.and_then(|known| known.paused.clone()),
             stopped: known.map(|known| known.stopped.clone()).unwrap_or_default(),
+            rejoin,
             lives: known.map(|known| known.lives.clone()).unwrap_or_default(),
             rebuild_limit: known.map_or(0, |known| known.rebuild_limit),
             were_fast: known.map(|known| known.were_fast.clone()).unwrap_or_default(),

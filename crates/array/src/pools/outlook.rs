@@ -87,6 +87,10 @@ impl Doing<'_> {
     }
 
     fn rejoining(&self, drive: &DriveStatus) -> String {
+        if self.def.rejoin.paused {
+            let name = self.pool;
+            return format!("waits to be made whole: `flashloom pool rejoin resume {name}`");
+        }
         let Some(rejoin) = drive.rejoin.as_ref().filter(|rejoin| rejoin.units > 0) else {
             return "is made whole".to_owned();
         };

@@ -134,6 +134,8 @@ pub struct Due {
     pub were_fast: Option<WereFast>,
     /// Nothing is left of the rebuild that was paused.
     pub forgets_pause: bool,
+    /// Drives that are made whole, whether a job follows that or not.
+    pub rejoins: Vec<PoolDrive>,
 }
 
 impl Search {
@@ -198,6 +200,7 @@ impl Search {
         let forgets_pause = self.def.paused.as_ref().is_some_and(is_moot);
         let used_spares = self.used_spares(&status);
         let detaching = self.pool.detached_volumes();
+        let rejoins = self.rejoins(&status);
         let unplaced = self.unplaced_spares(&status);
         let seen: Vec<_> = status.drives.iter().map(Seen::of).collect();
         let were_fast = self.away.slow.were_fast(&self.def.were_fast, &seen);
@@ -211,12 +214,19 @@ impl Search {
             unplaced,
             were_fast,
             forgets_pause,
+            rejoins,
         };
         let outlooks = self.outlooks(&status, settings.rebuild_after);
         let lives = self.life_changes();
         let Self { name, away, .. } = self;
         let reopening = None;
         Ok(Searched { name, away, moved, lives, outlooks, slow, said, reopening, due })
+    }
+
+    fn rejoins(&self, status: &PoolStatus) -> Vec<PoolDrive> {
+        let drives = (0..).zip(&status.drives);
+        let coming = drives.filter(|(_, drive)| drive.state == DriveState::Rejoining);
+        coming.map(|(index, _)| PoolDrive { pool: self.name.clone(), index }).collect()
     }
 
     /// Takes a drive back that was found; what is to be said of it.

@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::lives::{Clock, Life, Seen, health_of_drive, state_of};
 use super::outlook::{Doing, Outlook};
 use super::{
-    Condition, Known, OpenPool, PausedRebuild, PoolDef, Pools, ScrubRecord, no_pool, scrub,
-    waits_for,
+    Condition, Known, OpenPool, PausedRebuild, PoolDef, Pools, RejoinPace, ScrubRecord, no_pool,
+    scrub, waits_for,
 };
 use crate::limits::STATUS_PATIENCE;
 use crate::{Error, Result};
@@ -85,6 +85,22 @@ impl Pools {
 
     fn scrub_document(&self, record: &ScrubRecord) -> Scrub {
         Scrub { due_ms: record.due_ms(self.scrub_every), ..record.scrub.clone() }
+    }
+
+    /// How fast drives of a pool are made whole.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn rejoin_pace(&self, name: &Name) -> Result<RejoinPace> {
+        Ok(self.known.get(name).ok_or_else(|| no_pool(name))?.def.rejoin)
+    }
+
+    /// Open pools that lack redundancy, whose drives wait to be made whole.
+    pub fn paused_rejoins(&self) -> impl Iterator<Item = &Name> {
+        self.known.iter().filter_map(|(name, known)| {
+            let lacks = self.watches.get(name).is_some_and(super::Watch::is_degraded);
+            known.pool().filter(|_| lacks && known.def.rejoin.paused).map(|_| name)
+        })
     }
 
     /// The pools that are open.

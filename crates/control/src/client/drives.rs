@@ -1,6 +1,6 @@
 //! Requests about drives of pools.
 
-use api::v1::{Consent, Drive, DriveReplacement, Losses, NewDrives, RateLimit, Rebuild};
+use api::v1::{Consent, Drive, DriveReplacement, Losses, NewDrives, RateLimit, Rebuild, Rejoin};
 use api::value::{Name, PoolDrive};
 use hyper::Method;
 
@@ -54,6 +54,31 @@ impl Client {
     /// As every request: [`Error`](super::Error).
     pub async fn limit_rebuild(&self, pool: &Name, how: &RateLimit) -> Result<Rebuild> {
         self.request(Method::PATCH, &format!("/v1/pools/{pool}/rebuild"), json(how)?).await
+    }
+
+    /// How drives of a pool are made whole.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn rejoin(&self, pool: &Name) -> Result<Rejoin> {
+        self.get(&format!("/v1/pools/{pool}/rejoin")).await
+    }
+
+    /// Changes how fast that goes.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn limit_rejoin(&self, pool: &Name, how: &RateLimit) -> Result<Rejoin> {
+        self.request(Method::PATCH, &format!("/v1/pools/{pool}/rejoin"), json(how)?).await
+    }
+
+    /// Has that wait, or go on.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn pause_rejoin(&self, pool: &Name, paused: bool) -> Result<Rejoin> {
+        let verb = if paused { "pause" } else { "resume" };
+        self.request(Method::POST, &format!("/v1/pools/{pool}/rejoin/{verb}"), Vec::new()).await
     }
 
     /// Begins to move what drives had that are gone onto the others.

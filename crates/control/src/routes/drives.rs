@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Consent, Drive, DriveReplacement, Job, Losses, NewDrives, Problem, RateLimit, Rebuild,
+    Consent, Drive, DriveReplacement, Job, Losses, NewDrives, Problem, RateLimit, Rebuild, Rejoin,
 };
 use api::value::{Name, PoolDrive};
 use array::jobs::{Moving, Work};
@@ -29,6 +29,9 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(pause_rebuild))
         .routes(routes!(resume_rebuild))
         .routes(routes!(stop_rebuild))
+        .routes(routes!(show_rejoin, limit_rejoin))
+        .routes(routes!(pause_rejoin))
+        .routes(routes!(resume_rejoin))
         .routes(routes!(evacuate_drive))
         .routes(routes!(fail_drive))
         .routes(routes!(rejoin_drive))
@@ -203,6 +206,51 @@ async fn stop_rebuild(State(node): Shared, Path(pool): Path<String>) -> Answer<R
     let pool: Name = part(&pool)?;
     blocking(move || node.stop_rebuild(&pool)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// How drives of a pool are made whole that were away, or are new in their places.
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}/rejoin", tag = "pool", params(("pool" = Name, Path)),
+    responses((status = 200, body = Rejoin), (status = "4XX", body = Problem))
+)]
+async fn show_rejoin(State(node): Shared, Path(pool): Path<String>) -> Answer<Json<Rejoin>> {
+    let pool: Name = part(&pool)?;
+    blocking(move || node.rejoin(&pool)).await.map(Json)
+}
+
+/// Changes how fast that goes, from now on.
+#[utoipa::path(
+    patch, path = "/v1/pools/{pool}/rejoin", tag = "pool", params(("pool" = Name, Path)),
+    request_body = RateLimit,
+    responses((status = 200, body = Rejoin), (status = "4XX", body = Problem))
+)]
+async fn limit_rejoin(
+    State(node): Shared,
+    Path(pool): Path<String>,
+    Document(how): Document<RateLimit>,
+) -> Answer<Json<Rejoin>> {
+    let pool: Name = part(&pool)?;
+    blocking(move || node.limit_rejoin(&pool, how)).await.map(Json)
+}
+
+/// Has drives wait to be made whole until that is resumed, over restarts too.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/rejoin/pause", tag = "pool", params(("pool" = Name, Path)),
+    responses((status = 200, body = Rejoin), (status = "4XX", body = Problem))
+)]
+async fn pause_rejoin(State(node): Shared, Path(pool): Path<String>) -> Answer<Json<Rejoin>> {
+    let pool: Name = part(&pool)?;
+    blocking(move || node.pause_rejoin(&pool, true)).await.map(Json)
+}
+
+/// Has them go on.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/rejoin/resume", tag = "pool", params(("pool" = Name, Path)),
+    responses((status = 200, body = Rejoin), (status = "4XX", body = Problem))
+)]
+async fn resume_rejoin(State(node): Shared, Path(pool): Path<String>) -> Answer<Json<Rejoin>> {
+    let pool: Name = part(&pool)?;
+    blocking(move || node.pause_rejoin(&pool, false)).await.map(Json)
 }
 
 /// Moves what a drive has onto the others; it is out of use then, and its place vacant.

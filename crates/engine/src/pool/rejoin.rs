@@ -93,7 +93,8 @@ impl Pool {
 
     /// What a drive misses that was put in a place is made anew, from now on and beside everything else.
     pub(super) fn begin_to_make_whole(&self, index: u16) {
-        let progress = Arc::<Progress>::default();
+        let throttle = Arc::clone(&self.0.throttle);
+        let progress = Arc::new(Progress { throttle, ..Progress::default() });
         let progress_too = Arc::clone(&progress);
         let returned = Returned { progress: progress_too, is_under_way: true, failure: None };
         self.0.returned.borrow_mut().insert(index, returned);
@@ -113,6 +114,13 @@ impl Pool {
             }
             superblock.members.wake();
         });
+    }
+
+    /// How many bytes of units are made anew in a second at most from now on, 0 for as many as there is time for; or none:
+    /// what is new goes to the drives all the same.
+    pub fn throttle_rejoins(&self, limit: u64, is_paused: bool) {
+        self.0.throttle.limit.store(limit, Ordering::Relaxed);
+        self.0.throttle.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
     /// Takes those drives out of use that take no writes, by one that changes nothing: the log may have noticed alone

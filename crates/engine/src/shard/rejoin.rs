@@ -2,16 +2,19 @@
 //! goes on. What is new is written to the drive meanwhile; what was written before it was taken back is made anew.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stdx::num::u64_of;
 
 use super::base::Base;
 use super::checkpoint::Checkpoints;
+use super::pace::Pace;
+use crate::address::BLOCK;
 use crate::canary::{self, Step};
 use crate::drives::DriveState;
 use crate::error::{Error, Kind, Result};
-use crate::limits::{ANEW_ATTEMPTS, ANEW_PAUSE};
+use crate::limits::{ANEW_ATTEMPTS, ANEW_PAUSE, REBUILD_PAUSE};
 use crate::segment::{SegmentInfo, Unread};
 use crate::segment_table::{Segment, State};
 
@@ -25,6 +28,17 @@ pub struct Progress {
     pub lost: AtomicU64,
     /// Nobody wants it any more.
     pub ends: AtomicBool,
+    /// How fast it goes, with all others of the pool.
+    pub throttle: Arc<Throttle>,
+}
+
+/// How fast the drives of a pool are made whole, from now on.
+#[derive(Debug, Default)]
+pub struct Throttle {
+    /// Bytes of units made anew in a second at most; 0 for as many as there is time for.
+    pub limit: AtomicU64,
+    /// None is: what is new goes to the drives all the same.
+    pub is_paused: AtomicBool,
 }
 
 impl Progress {
@@ -66,7 +80,11 @@ impl Remake {
             true => self.parts_on(drive),
         };
         Progress::add(&progress.units, u64_of(parts.len()));
+        let pace = Pace::new(&progress.throttle.limit, &progress.ends, self.base.common.shards);
+        let unit = u64::from(self.base.writer.segments().drives().au_blocks()) * u64_of(BLOCK);
         for part in parts {
+            self.unless_paused(progress).await;
+            pace.keep(unit).await;
             if let Some(_held) = self.checkpoints.hold_segment(&part.info).await {
                 self.make_part(&part, drive, progress).await?;
             }
@@ -75,6 +93,14 @@ impl Remake {
         match canary::skips(Step::RejoinRoot) {
             false => self.checkpoints.take().await,
             true => Ok(()),
+        }
+    }
+
+    /// Waits for as long as nothing is to be made anew, holding nothing.
+    async fn unless_paused(&self, progress: &Progress) {
+        let ends = || self.base.has_ended() || progress.ends.load(Ordering::Relaxed);
+        while progress.throttle.is_paused.load(Ordering::Relaxed) && !ends() {
+            reactor::sleep(REBUILD_PAUSE).await;
         }
     }
 

@@ -93,6 +93,54 @@ Examples:
     },
 }
 
+/// How drives are made whole.
+#[derive(Debug, Subcommand)]
+pub enum RejoinVerb {
+    /// Print which are, how far that is, and how fast it may go.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rejoin show fast")]
+    Show {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+    },
+    /// Change how fast it goes, for those to come too.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rejoin limit fast 200MiB
+  flashloom pool rejoin limit fast")]
+    Limit {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+        /// Bytes made anew in a second at most. [default: as many as hosts leave time for]
+        #[arg(value_name = "SIZE", value_parser = value::<Size>)]
+        limit: Option<Size>,
+    },
+    /// Have them wait where they are, until that is resumed.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rejoin pause fast
+
+They wait over restarts of the daemon, and so do drives that come back meanwhile. What is new goes to them all the same,
+and the pool lacks them until they are whole: `flashloom health` tells of that.")]
+    Pause {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+    },
+    /// Have them go on.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rejoin resume fast")]
+    Resume {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+    },
+}
+
 /// What to do with drives.
 #[derive(Debug, Subcommand)]
 pub enum DriveVerb {

@@ -6,7 +6,7 @@ use api::v1::{LogPolicy, NewMapping, Raid};
 use api::value::{DrivePath, LogPlace, Name, Nqn, Size, SnapshotPath, VolumePath};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::drives::RebuildVerb;
+use super::drives::{RebuildVerb, RejoinVerb};
 use super::scrub::ScrubVerb;
 use super::spares::SpareVerb;
 use super::{JobArgs, SureArgs, value};
@@ -117,6 +117,11 @@ Examples:
     Rebuild {
         #[command(subcommand)]
         verb: RebuildVerb,
+    },
+    /// Say how fast drives are made whole that were away, or are new in their places.
+    Rejoin {
+        #[command(subcommand)]
+        verb: RejoinVerb,
     },
     /// Have drives stand by to take the place of one that fails.
     Spare {

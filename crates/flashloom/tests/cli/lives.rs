@@ -128,3 +128,58 @@ fn a_drive_with_thousands_of_faults_stays_out_and_tells_why_over_restarts() {
     assert_eq!((&taken["stays_out"], &taken["health"]), (&"operator".into(), &"failed".into()));
     assert!(says(&taken, "cause", "an operator took it out"), "{taken}");
 }
+
+/// Whoever took it back: a drive that was made whole by itself was no job, and could neither be paused nor slowed down.
+#[test]
+fn drives_that_are_made_whole_are_jobs_that_wait_over_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rig = rig(dir);
+    rig.configure(0);
+    let daemon = rig.start();
+    rig.make_pool("fast");
+    let (at, away) = (dir.join("fast1"), dir.join("away"));
+    let limited = json(dir, "pool rejoin limit fast 200MiB");
+    assert_eq!(
+        (&limited["limit"], &limited["drives"]),
+        (&(200 << 20).into(), &Value::Array(vec![]))
+    );
+    assert_eq!(json(dir, "pool rejoin pause fast")["paused"], true);
+    drop(daemon);
+    fs::rename(&at, &away).unwrap();
+    let daemon = rig.start();
+    wait_until("it is missed", || drive(dir, "fast/1")["state"] == "missing");
+    fs::rename(&away, &at).unwrap();
+    let job = || {
+        let all = json(dir, "job list");
+        let is_it = |job: &&Value| job["kind"] == "drive-rejoin" && job["state"] == "running";
+        all.as_array().unwrap().iter().find(is_it).cloned()
+    };
+    let is_paused = |job: &Value| {
+        job["target"] == "fast/1"
+            && job["progress"]["step"] == "is paused"
+            && job["by"] == "the node"
+    };
+    wait_until("it waits, and is a job", || job().as_ref().is_some_and(is_paused));
+    let waits = drive(dir, "fast/1");
+    assert_eq!(waits["state"], "rejoining", "{waits}");
+    assert!(says(&waits, "doing", "`flashloom pool rejoin resume fast`"), "{waits}");
+    let is_found = || {
+        let is_it = |finding: &Value| says(finding, "why", "wait to be made whole");
+        super::rig::findings(dir).iter().any(is_it)
+    };
+    wait_until("health tells of it", is_found);
+    let before = job().unwrap();
+    drop(daemon);
+    let _daemon = rig.start();
+    wait_until("it waits again, and is a job again", || {
+        job().as_ref().is_some_and(|job| is_paused(job) && job["id"] != before["id"])
+    });
+    let shown = json(dir, "pool rejoin show fast");
+    assert_eq!((&shown["paused"], &shown["drives"]), (&true.into(), &serde_json::json!([1])));
+    let resumed = json(dir, "pool rejoin resume fast");
+    assert_eq!((&resumed["paused"], &resumed["limit"]), (&false.into(), &(200 << 20).into()));
+    wait_until("it is whole", || drive(dir, "fast/1")["state"] == "online");
+    wait_until("the job is done", || job().is_none());
+    super::rig::scrub_finds_nothing(dir);
+}

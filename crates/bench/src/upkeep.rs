@@ -1,6 +1,6 @@
-//! What looking after a pool costs and brings: hosts' latency while it is scrubbed or a drive is made whole, in turn with
-//! runs in which nothing else goes on; how fast drives are made whole; what is made anew of one that was away. Without
-//! protocol or network.
+//! What looking after a pool costs and brings: hosts' latency while it is scrubbed, a drive is made whole, or what one had is
+//! rebuilt on the others, in turn with runs in which nothing else goes on; how fast drives are made whole; what is made anew
+//! of one that was away. Without protocol or network.
 
 use crate::volume::Load;
 use engine::{DriveState, LogSpec, Pool, PoolSpec, PoolStatus, ScrubPosition, Volume, VolumeSpec};
@@ -23,7 +23,8 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand, Clone)]
 enum What {
-    /// Hosts' latency at half of what the pool can do, beside scrubs and beside a drive that is made whole
+    /// Hosts' latency at half of what the pool can do, beside scrubs and beside a drive that is made whole; and of a pool
+    /// with one drive more than its stripes are wide, where one is out, and beside the rebuild of what it had
     Latency(Latency),
     /// How fast a drive is made whole, for pools of different numbers of drives, against copying as much as that reads
     /// and writes
@@ -69,6 +70,9 @@ struct Latency {
     /// Paired runs
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Only what is measured of the wider pool
+    #[arg(long)]
+    wider: bool,
 }
 
 const READS: u64 = 70;
@@ -97,7 +101,17 @@ pub fn drive(bytes: u64, takes: Option<Duration>, seed: u64) -> Result<Arc<Drive
 impl Rig {
     /// A RAID 6 of drives of so many bytes, whose volume is full, three fifths of what they have for data.
     async fn new(count: usize, bytes: u64, takes: Option<Duration>) -> Result<Self, Failed> {
-        let drives: Vec<_> =
+        Self::wider(count, 0, bytes, takes).await
+    }
+
+    /// Likewise, with so many drives more than its stripes are wide.
+    async fn wider(
+        count: usize,
+        more: usize,
+        bytes: u64,
+        takes: Option<Duration>,
+    ) -> Result<Self, Failed> {
+        let mut drives: Vec<_> =
             (0..count).map(|n| drive(bytes, takes, u64_of(n))).collect::<Result<_, _>>()?;
         let spec = PoolSpec {
             name: "upkeep".into(),
@@ -111,6 +125,16 @@ impl Rig {
             created: 0,
         };
         let pool = Pool::create(spec, &[]).await?;
+        for n in count..count + more {
+            let added = drive(bytes, takes, u64_of(n))?;
+            let mut id = [0; 16];
+            Prng::new(u64_of(1000 + n)).fill(&mut id);
+            pool.add_drive(Arc::clone(&added), id).await?;
+            drives.push(added);
+        }
+        while pool.status().await?.drives.iter().any(|drive| drive.state != DriveState::Online) {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
         let full = pool.status().await?.capacity * 3 / 5 / MIB * MIB;
         let spec = VolumeSpec {
             name: "v".into(),
@@ -121,7 +145,7 @@ impl Rig {
             reservation: None,
         };
         let volume = pool.create_volume(spec).await?;
-        let spare = drive(bytes, takes, u64_of(count))?;
+        let spare = drive(bytes, takes, u64_of(count + more))?;
         let rig = Self { pool, volume, drives, spare, replaced: 0 };
         rig.write(full, 7).await?;
         Ok(rig)
@@ -162,11 +186,30 @@ impl Rig {
         }
     }
 
-    /// Whether it is scrubbed, or a drive is made whole.
+    /// Whether it is scrubbed, a drive is made whole, or what one had is moved.
     async fn is_at_work(&self) -> Result<bool, Failed> {
         let status = self.pool.status().await?;
         let is_rejoining = status.drives.iter().any(|drive| drive.state == DriveState::Rejoining);
-        Ok(is_rejoining || status.scrub.is_some_and(|scrub| scrub.is_under_way))
+        let is_moving = status.rebuild.is_some_and(|of| of.is_under_way) || status.spread.is_some();
+        Ok(is_rejoining || is_moving || status.scrub.is_some_and(|scrub| scrub.is_under_way))
+    }
+
+    async fn rest(&self) -> Result<(), Failed> {
+        while self.is_at_work().await? {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Has all its drives again, whole, and rests then.
+    async fn mend(&mut self) -> Result<(), Failed> {
+        self.rest().await?;
+        let drives = self.pool.status().await?.drives;
+        let lost = drives.iter().position(|drive| drive.state != DriveState::Online);
+        if let Some(index) = lost {
+            self.replace(u16_of(index)).await?;
+        }
+        self.rest().await
     }
 
     async fn close(self) -> Result<(), Failed> {
@@ -181,16 +224,23 @@ enum Beside {
     Nothing,
     Scrub,
     MadeWhole,
+    /// A drive is out, and nothing is done about it.
+    Degraded,
+    /// What a drive had is made anew in free space on the others.
+    Rebuild,
 }
 
 impl Beside {
-    const ALL: [Self; 3] = [Self::Nothing, Self::Scrub, Self::MadeWhole];
+    const OF_NARROW: [Self; 3] = [Self::Nothing, Self::Scrub, Self::MadeWhole];
+    const OF_WIDER: [Self; 3] = [Self::Nothing, Self::Degraded, Self::Rebuild];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Nothing => "alone",
             Self::Scrub => "scrubbed",
             Self::MadeWhole => "a drive is made whole",
+            Self::Degraded => "a drive is out",
+            Self::Rebuild => "rebuilt on the others",
         }
     }
 
@@ -199,13 +249,23 @@ impl Beside {
             Self::Nothing => Ok(()),
             Self::Scrub => Ok(rig.pool.scrub(&ScrubPosition::default(), 0).await?),
             Self::MadeWhole => rig.replace(u16_of(round % rig.drives.len())).await,
+            Self::Degraded => Ok(rig.pool.fail_drive(u16_of(round % rig.drives.len())).await?),
+            Self::Rebuild => {
+                rig.pool.fail_drive(u16_of(round % rig.drives.len())).await?;
+                Ok(rig.pool.rebuild(0).await?)
+            }
         }
     }
 }
 
 /// Runs of each kind, and whether the work went on for all of each.
-async fn latencies(a: Latency) -> Result<[Vec<Histogram>; 3], Failed> {
-    let mut rig = Rig::new(a.drives, a.size * MIB, Some(Duration::from_micros(a.takes))).await?;
+async fn latencies(
+    a: Latency,
+    more: usize,
+    besides: [Beside; 3],
+) -> Result<[Vec<Histogram>; 3], Failed> {
+    let takes = Some(Duration::from_micros(a.takes));
+    let mut rig = Rig::wider(a.drives, more, a.size * MIB, takes).await?;
     let Latency { iodepth, runtime, .. } = a;
     let bytes = rig.volume.len();
     let most = Load { bytes, iodepth, runtime, reads: READS, every: Duration::ZERO, seed: 1 };
@@ -214,8 +274,9 @@ async fn latencies(a: Latency) -> Result<[Vec<Histogram>; 3], Failed> {
     let each = Duration::from_secs_f64(runtime) * u32::try_from(4 * iodepth)?;
     let every = each / u32::try_from(answered)?;
     println!(
-        "{} drives of a RAID 6, {} us and more each; 4K at random, {READS} of 100 reads: {:.0} a second at depth \
-         {iodepth}; half of that, {} paired runs, medians",
+        "{} drives, stripes of a RAID 6 over {}, {} us and more each; 4K at random, {READS} of 100 reads: {:.0} a second at \
+         depth {iodepth}; half of that, {} paired runs, medians",
+        a.drives + more,
         a.drives,
         a.takes,
         per_second(answered, runtime),
@@ -223,17 +284,16 @@ async fn latencies(a: Latency) -> Result<[Vec<Histogram>; 3], Failed> {
     );
     let mut all = [Vec::new(), Vec::new(), Vec::new()];
     for round in 0..a.rounds {
-        for (beside, of) in Beside::ALL.into_iter().zip(&mut all) {
+        for (beside, of) in besides.into_iter().zip(&mut all) {
             beside.begin(&mut rig, round).await?;
             let seed = u64_of(round * 100);
             let load = Load { bytes, iodepth: 2 * iodepth, runtime, reads: READS, every, seed };
             of.push(load.put_on(rig.volume.clone()).await?);
-            if beside != Beside::Nothing && !rig.is_at_work().await? {
+            let works = !matches!(beside, Beside::Nothing | Beside::Degraded);
+            if works && !rig.is_at_work().await? {
                 println!("{} was over before the run was: less --runtime", beside.name());
             }
-            while rig.is_at_work().await? {
-                reactor::sleep(Duration::from_millis(1)).await;
-            }
+            rig.mend().await?;
         }
     }
     rig.close().await?;
@@ -251,10 +311,10 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-fn show_latencies(a: Latency, all: &[Vec<Histogram>; 3]) {
+fn show_latencies(a: Latency, besides: [Beside; 3], all: &[Vec<Histogram>; 3]) {
     let us = |of: &Histogram, percent: f64| of.percentile(percent) as f64 / 1e3;
     let alone = &all[0];
-    for (beside, of) in Beside::ALL.into_iter().zip(all) {
+    for (beside, of) in besides.into_iter().zip(all) {
         let of_all = |percent| median(of.iter().map(|run| us(run, percent)).collect());
         let ratio = |percent| {
             let pairs = of.iter().zip(alone);
@@ -366,7 +426,13 @@ async fn show_returned(drives: usize, written: u64, rounds: usize) -> Result<(),
 
 async fn measure(what: What) -> Result<(), Failed> {
     match what {
-        What::Latency(a) => show_latencies(a, &latencies(a).await?),
+        What::Latency(a) => {
+            let narrow = (0, Beside::OF_NARROW);
+            let wider = (1, Beside::OF_WIDER);
+            for (more, besides) in [narrow, wider].into_iter().skip(usize::from(a.wider)) {
+                show_latencies(a, besides, &latencies(a, more, besides).await?);
+            }
+        }
         What::Rate { drives, rounds } => show_rates(&drives, rounds).await?,
         What::Return { drives, written, rounds } => show_returned(drives, written, rounds).await?,
     }

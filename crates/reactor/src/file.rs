@@ -2,6 +2,7 @@
 //! completes: a future dropped early leaves it there.
 #![allow(unsafe_code, reason = "operations carry pointers, and ioctl has no safe wrapper")]
 
+mod changes;
 mod closing;
 mod marks;
 
@@ -12,6 +13,8 @@ use crate::driver::require_real;
 use crate::limits::{BUFFER_ALIGN, DEADLINE_STEPS, FILE_OP_BYTES, FILE_OPS_OF_ONE};
 use crate::ring::{Hold, OpFuture};
 use crate::timer::{Elapsed, sleep, timeout, timeout_attended};
+use changes::Changes;
+pub(crate) use changes::Unawaited;
 use closing::Closing;
 use io_uring::{opcode, squeue, types};
 use std::cell::RefCell;
@@ -24,7 +27,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 use stdx::num::{u32_of, usize32};
 
@@ -81,10 +84,8 @@ struct Inner {
     direct: bool,
     align: u32,
     deadline: Option<Deadline>,
-    /// Changes past their deadline that the kernel still has.
-    late: AtomicUsize,
-    /// Changes that nobody waits for any more and that the kernel still has.
-    left: AtomicUsize,
+    /// Those that nobody waits for.
+    changes: Arc<Changes>,
     /// A helper thread discards.
     discarding: AtomicBool,
     /// Behind the descriptor: fields are dropped in their order.
@@ -103,27 +104,9 @@ pub(crate) struct Late {
     why: Unawaited,
 }
 
-/// Why nobody waits for a change.
-#[derive(Clone, Copy)]
-pub(crate) enum Unawaited {
-    /// It is past its deadline.
-    Late,
-    /// Whoever waited is gone.
-    Left,
-}
-
-impl Inner {
-    const fn unawaited(&self, why: Unawaited) -> &AtomicUsize {
-        match why {
-            Unawaited::Late => &self.late,
-            Unawaited::Left => &self.left,
-        }
-    }
-}
-
 impl Drop for Late {
     fn drop(&mut self) {
-        self.file.inner.unawaited(self.why).fetch_sub(1, Ordering::AcqRel);
+        self.file.inner.changes.end(self.why);
     }
 }
 
@@ -141,8 +124,8 @@ impl Call {
     /// Whoever waits and the thread each reach one stage, in any order.
     fn reach(&self, stage: u8) {
         match (stage, self.stage.swap(stage, Ordering::AcqRel)) {
-            (LATE, RUNNING) => _ = self.file.late.fetch_add(1, Ordering::AcqRel),
-            (DONE, LATE) => _ = self.file.late.fetch_sub(1, Ordering::AcqRel),
+            (LATE, RUNNING) => self.file.changes.leave(Unawaited::Late),
+            (DONE, LATE) => self.file.changes.end(Unawaited::Late),
             _ => {}
         }
     }
@@ -191,7 +174,7 @@ pub(crate) struct Local {
 impl Local {
     /// Notes a change that nobody waits for.
     pub fn late(file: &Rc<Self>, why: Unawaited) -> Late {
-        file.inner.unawaited(why).fetch_add(1, Ordering::AcqRel);
+        file.inner.changes.leave(why);
         Late { file: Rc::clone(file), why }
     }
 }
@@ -326,35 +309,41 @@ impl File {
             ));
         };
         let align = if direct { direct_align(&fd, path, kind) } else { 1 };
-        let (path, deadline, late) = (path.to_path_buf(), options.deadline, AtomicUsize::new(0));
-        let (left, discarding) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (path, deadline) = (path.to_path_buf(), options.deadline);
+        let (changes, discarding) = (Changes::of(&meta), AtomicBool::new(false));
         // One that is used alone is closed where it is dropped, so that it can be opened again at once. Others are only
         // looked at, as a rule.
         let closing = match kind {
             Kind::Block { .. } if !options.exclusive => Closing::Elsewhere(None),
             _ => Closing::Here,
         };
-        let inner =
-            Inner { fd, path, kind, direct, align, deadline, late, left, discarding, closing };
+        let inner = Inner { fd, path, kind, direct, align, deadline, changes, discarding, closing };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// A character device that is open: for [commands](crate::passthrough), and for nothing else here.
-    pub(crate) fn of_character(fd: OwnedFd, path: &Path, deadline: Deadline) -> Self {
-        marks::set(fd.as_raw_fd(), marks::own());
+    ///
+    /// # Errors
+    /// As fstat(2).
+    pub(crate) fn of_character(
+        file: std::fs::File,
+        path: &Path,
+        deadline: Deadline,
+    ) -> io::Result<Self> {
+        marks::set(file.as_raw_fd(), marks::own());
+        let changes = Changes::of(&file.metadata()?);
         let inner = Inner {
-            fd,
+            fd: file.into(),
             path: path.to_path_buf(),
             kind: Kind::Character,
             direct: true,
             align: 1,
             deadline: Some(deadline),
-            late: AtomicUsize::new(0),
-            left: AtomicUsize::new(0),
+            changes,
             discarding: AtomicBool::new(false),
             closing: Closing::Here,
         };
-        Self { inner: Arc::new(inner) }
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The file as this reactor holds it.
@@ -366,11 +355,12 @@ impl File {
         self.fd()
     }
 
-    /// Whether no other process can still write, of those that open files here: neither one that has it open for that,
-    /// nor the kernel, which may have writes of one that was killed. Whatever that held was let go of by then.
+    /// Whether nothing can still be written that this one was not asked for: neither by another process, of those that open
+    /// files here and have it open for that, nor by the kernel, which may have writes of one that was killed, or of this
+    /// one by a file that it has let go of. Whatever held it against others was let go of by then.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        !marks::has_others(self.fd(), marks::own())
+        !marks::has_others(self.fd(), marks::own()) && !self.inner.changes.are_some_of_others()
     }
 
     #[must_use]
@@ -438,15 +428,14 @@ impl File {
     /// written may be undone by them.
     #[must_use]
     pub fn late_changes(&self) -> usize {
-        self.inner.late.load(Ordering::Acquire)
+        self.inner.changes.late()
     }
 
     /// Whether the kernel may still make changes that nobody waits for, be it that they are late or that whoever
     /// waited is gone.
     #[must_use]
     pub fn has_unawaited_changes(&self) -> bool {
-        let some = |why| self.inner.unawaited(why).load(Ordering::Acquire) > 0;
-        some(Unawaited::Late) || some(Unawaited::Left)
+        self.inner.changes.are_some()
     }
 
     fn transfer_time(&self) -> Option<Duration> {

@@ -15,7 +15,7 @@ use crate::limits::DEADLINE_STEPS;
 use crate::timer::{Elapsed, timeout_attended};
 use io_uring::{opcode, types};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -87,12 +87,11 @@ impl Device {
         if !file.metadata()?.file_type().is_char_device() {
             return Err(unsupported("no character device"));
         }
-        let fd = OwnedFd::from(file);
         // SAFETY: NVME_IOCTL_ID takes no argument.
-        let nsid = unsafe { libc::ioctl(fd.as_raw_fd(), NAMESPACE_ID) };
+        let nsid = unsafe { libc::ioctl(file.as_raw_fd(), NAMESPACE_ID) };
         let nsid = u32::try_from(nsid).ok().filter(|&nsid| nsid > 0);
         let nsid = nsid.ok_or_else(|| unsupported("no namespace of an NVMe drive"))?;
-        Ok(Self { file: File::of_character(fd, path, deadline), nsid, deadline })
+        Ok(Self { file: File::of_character(file, path, deadline)?, nsid, deadline })
     }
 
     /// The namespace's identifier at its drive.

@@ -183,7 +183,7 @@ fn discards_of_a_device_that_hangs_leave_the_helper_threads_to_others() {
         for outcome in crate::join_all(discards).await {
             assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
         }
-        assert_eq!(file.inner.late.load(Ordering::Acquire), 0);
+        assert_eq!(file.late_changes(), 0);
         crate::blocking(|| Ok(())).await.unwrap();
         drop(hangs);
         let error = file.discard(0, 4096).await.unwrap_err();
@@ -209,15 +209,15 @@ fn what_is_held_is_held_by_nobody_else() {
 
 /// A pipe that nobody reads: what a drive is like that does not answer, once the pipe is full.
 fn hanging(writer: std::io::PipeWriter, transfer: Duration) -> File {
+    let writer = std::fs::File::from(OwnedFd::from(writer));
     let inner = Inner {
+        changes: Changes::of(&writer.metadata().unwrap()),
         fd: writer.into(),
         path: PathBuf::new(),
         kind: Kind::Regular,
         direct: false,
         align: 1,
         deadline: Some(Deadline { transfer, space: transfer }),
-        late: AtomicUsize::new(0),
-        left: AtomicUsize::new(0),
         discarding: AtomicBool::new(false),
         closing: Closing::Here,
     };
@@ -237,6 +237,31 @@ fn a_write_that_was_given_up_is_known_while_the_kernel_has_it() {
         assert!(file.has_unawaited_changes());
         assert_eq!(file.late_changes(), 0, "others may write");
         while file.has_unawaited_changes() {
+            crate::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .unwrap();
+}
+
+/// A drive that did not answer was let go of, and taken by the same process at once: what the kernel still had came over what
+/// was written there then.
+#[test]
+fn what_was_let_go_of_is_not_alone_while_the_kernel_has_a_change_of_it() {
+    run(Config::default(), async {
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let (_, elsewhere) = std::io::pipe().unwrap();
+        let elsewhere = hanging(elsewhere, Duration::from_secs(60));
+        let again = hanging(writer.try_clone().unwrap(), Duration::from_secs(60));
+        let file = hanging(writer, Duration::from_secs(60));
+        let write = async || file.write_at(filled(1 << 16, 1).await, 0, false).await;
+        while crate::timeout(Duration::from_millis(5), write()).await.is_ok() {
+            assert!(again.is_alone());
+        }
+        assert!(file.is_alone(), "it was asked for that itself");
+        drop(file);
+        assert!(!again.is_alone() && elsewhere.is_alone());
+        // It was asked to give up, and does.
+        while !again.is_alone() {
             crate::sleep(Duration::from_millis(1)).await;
         }
     })

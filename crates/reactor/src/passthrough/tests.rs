@@ -51,8 +51,8 @@ fn what_is_no_namespace_is_not_opened() {
 #[test]
 fn commands_go_through_a_ring_of_their_own_and_end() {
     run(Config { poll: crate::PollPolicy::Interrupt, ..Config::default() }, async {
-        let fd = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
-        let file = File::of_character(fd, Path::new("/dev/zero"), DEADLINE);
+        let file = std::fs::File::open("/dev/zero").unwrap();
+        let file = File::of_character(file, Path::new("/dev/zero"), DEADLINE).unwrap();
         let device = Device { file, nsid: 1, deadline: DEADLINE };
         for _ in 0..3 {
             let buffer = crate::buffer::alloc(4096).await;

@@ -28,6 +28,7 @@ mod delete;
 mod detach;
 mod due;
 mod export;
+mod follow_lives;
 mod groups;
 mod health;
 mod held;

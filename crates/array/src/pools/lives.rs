@@ -5,15 +5,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::v1::{DriveState, Severity};
+use api::v1::DriveState;
+use engine::DriveStatus;
 use engine::drives::{Cause, DriveState as InUse};
-use engine::format::label::StaysOut;
-use engine::{DriveStatus, PoolStatus};
 use reactor::Nanos;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::returning::Search;
 use crate::events;
 use crate::limits::{RETURNS_BORNE, RETURNS_WINDOW};
 
@@ -169,7 +167,7 @@ impl Life {
     }
 
     /// It was taken back by itself just now.
-    fn comes_back(&mut self, clock: Clock) {
+    pub(super) fn comes_back(&mut self, clock: Clock) {
         self.note_return(clock.now_ms);
         (self.state, self.since_ms) = (DriveState::Rejoining, Some(clock.now_ms));
     }
@@ -193,9 +191,9 @@ impl Life {
 /// What became of a drive, for whoever remembers it: of use only where that is as it was.
 #[derive(Debug)]
 pub struct LifeChange {
-    index: u16,
-    before: Option<Life>,
-    after: Life,
+    pub(super) index: u16,
+    pub(super) before: Option<Life>,
+    pub(super) after: Life,
 }
 
 impl LifeChange {
@@ -209,99 +207,6 @@ impl LifeChange {
         let is_kept = !(was_fleeting && is_fleeting(&self.after));
         lives.insert(self.index, self.after);
         is_kept
-    }
-}
-
-impl Search {
-    /// Takes notice of what became of the drives, and has those stay out that come and go; what is to be said of it.
-    pub(super) fn follow_lives(
-        &mut self,
-        status: &PoolStatus,
-        clock: Clock,
-    ) -> Vec<(Severity, String)> {
-        let mut said = Vec::new();
-        for (index, drive) in (0..).zip(&status.drives) {
-            let before = self.lives.get(&index);
-            let life = Life::see(before, &Seen::of(drive, clock), clock.now_ms);
-            said.extend(self.news(index, before, &life, drive));
-            let is_often = life.returns(clock.now_ms) >= RETURNS_BORNE;
-            self.lives.insert(index, life);
-            if is_often && super::rebuild::is_lost(drive) && drive.stays_out.is_none() {
-                said.extend(self.keep_out(index));
-            }
-        }
-        said
-    }
-
-    /// What there is to say of a drive that failed.
-    fn news(
-        &self,
-        index: u16,
-        before: Option<&Life>,
-        life: &Life,
-        drive: &DriveStatus,
-    ) -> Option<(Severity, String)> {
-        let was_in = before.is_some_and(|before| before.id == life.id && before.state.works());
-        let name = &self.name;
-        match &drive.cause {
-            Some(cause @ Cause::Faults(_)) if was_in && life.state.is_lost() => {
-                let words = format!(
-                    "drive {index} of pool {name} is out of use, and stays out: {cause}; \
-                     `flashloom drive replace {name}/{index}` puts another one in its place"
-                );
-                Some((Severity::Error, words))
-            }
-            Some(cause @ Cause::Failure(_)) if was_in && life.state.is_lost() => {
-                Some((Severity::Warning, format!("drive {index} of pool {name} failed: {cause}")))
-            }
-            _ => None,
-        }
-    }
-
-    fn keep_out(&mut self, index: u16) -> Option<(Severity, String)> {
-        let name = &self.name;
-        match self.pool.keep_out(index, StaysOut::Returns) {
-            Ok(()) => {
-                let lacked = self.away.drives.entry(usize::from(index)).or_default();
-                lacked.stays_out = true;
-                let words = format!(
-                    "drive {index} of pool {name} came and went {RETURNS_BORNE} times within {} minutes, and stays \
-                     out: `flashloom drive rejoin {name}/{index}` takes it back",
-                    RETURNS_WINDOW.as_secs() / 60
-                );
-                Some((Severity::Warning, words))
-            }
-            // The next look tries again, and it is not taken back before.
-            Err(error) => {
-                tracing::warn!("drive {index} of pool {name} cannot be kept out: {error}");
-                None
-            }
-        }
-    }
-
-    /// A drive was taken back by itself.
-    pub(super) fn note_return(&mut self, index: u16, clock: Clock) {
-        if let Some(life) = self.lives.get_mut(&index) {
-            life.comes_back(clock);
-        }
-    }
-
-    /// Whether a drive came and went so often that it is not taken back by itself.
-    pub(super) fn is_worn(&self, index: u16, clock: Clock) -> bool {
-        self.lives.get(&index).is_some_and(|life| life.returns(clock.now_ms) >= RETURNS_BORNE)
-    }
-
-    /// What became of the lives that were known.
-    pub(super) fn life_changes(&self) -> Vec<LifeChange> {
-        let change = |(index, after): (&u16, &Life)| {
-            let before = self.def.lives.get(index);
-            (before != Some(after)).then(|| LifeChange {
-                index: *index,
-                before: before.cloned(),
-                after: after.clone(),
-            })
-        };
-        self.lives.iter().filter_map(change).collect()
     }
 }
 

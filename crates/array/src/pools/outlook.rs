@@ -1,6 +1,5 @@
 //! What is being done about a drive, or has to be, in words for operators.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::v1::DriveState;
@@ -11,47 +10,19 @@ use reactor::Nanos;
 
 use super::PoolDef;
 use super::lives::{Clock, span, state_of};
-use super::rebuild::is_lost;
-use super::returning::Search;
 use crate::limits::{RETURNS_BORNE, RETURNS_WINDOW};
 
 /// What is going to be done about a drive that a pool lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
     /// It failed lately, and is left alone until then.
-    tries_at: Option<Nanos>,
+    pub(super) tries_at: Option<Nanos>,
     /// It is there, and why it is not taken back.
-    refused: Option<String>,
+    pub(super) refused: Option<String>,
     /// A spare that fits stands by; when it takes the place for no other reason than time.
-    spare: Option<Option<Nanos>>,
+    pub(super) spare: Option<Option<Nanos>>,
     /// When what it had is rebuilt on the others.
-    rebuild_at: Option<Nanos>,
-}
-
-impl Search {
-    /// What is going to be done about each drive that the pool lacks.
-    pub(super) fn outlooks(
-        &self,
-        status: &PoolStatus,
-        after: Option<Duration>,
-    ) -> BTreeMap<u16, Outlook> {
-        let lost = (0..).zip(&status.drives).filter(|(_, drive)| is_lost(drive));
-        lost.map(|(index, drive)| (index, self.outlook(index, drive, after))).collect()
-    }
-
-    fn outlook(&self, index: u16, drive: &DriveStatus, after: Option<Duration>) -> Outlook {
-        let lacked = self.away.drives.get(&usize::from(index));
-        let since = lacked.map_or_else(reactor::now, |lacked| lacked.since);
-        let waits = after.and_then(|after| Nanos::try_from(after.as_nanos()).ok());
-        let spare_at = waits.map(|waits| since.saturating_add(waits));
-        let fits = self.spares.iter().any(|spare| spare.size >= drive.bytes);
-        Outlook {
-            tries_at: lacked.map(|lacked| lacked.rests).filter(|at| *at > reactor::now()),
-            refused: lacked.filter(|of| of.is_refused).and_then(|lacked| lacked.said.clone()),
-            spare: fits.then_some(spare_at),
-            rebuild_at: self.away.rebuilds,
-        }
-    }
+    pub(super) rebuild_at: Option<Nanos>,
 }
 
 /// A drive, and what its pool does.

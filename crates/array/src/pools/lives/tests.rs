@@ -1,4 +1,5 @@
 use engine::drives::DriveCounters;
+use engine::format::label::StaysOut;
 
 use super::*;
 

@@ -73,7 +73,8 @@ const RULES: [Rule; 5] = [
             ("target/src/queue/remote.rs", "ends and aborts of queues from elsewhere"),
             ("target/src/command/fence.rs", "fused and fenced commands of several cores"),
             ("target/src/windows/stub.rs", "for tests"),
-            ("target/src/reservation/shared.rs", "reservation commands"),
+            ("target/src/concurrent.rs", "for those below"),
+            ("target/src/reservation/published.rs", "reservation commands"),
             (
                 "initiator/src/windows/shared.rs",
                 "tried, never waited for: who finds it taken sends a command",

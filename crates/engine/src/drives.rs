@@ -4,6 +4,7 @@ mod cause;
 mod company;
 mod counters;
 mod health;
+mod occupants;
 mod read;
 mod slot;
 mod space_wait;
@@ -13,8 +14,8 @@ mod write;
 pub use cause::Cause;
 pub use company::Company;
 pub use counters::DriveCounters;
+pub use occupants::DriveState;
 pub(crate) use read::Trust;
-pub use slot::DriveState;
 pub use space_wait::SpaceWait;
 
 use crate::address::BLOCK;

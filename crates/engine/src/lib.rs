@@ -10,6 +10,7 @@ mod allocator;
 mod area;
 pub mod canary;
 mod common;
+mod concurrent;
 pub mod drives;
 pub mod dump;
 mod error;

@@ -19,7 +19,7 @@ use crate::reading::{self, Begun};
 use crate::remote::queue::Call;
 use crate::remote::reception::Reception;
 use crate::remote::server;
-use crate::remote::{Operation, RequestQueue, gone};
+use crate::remote::{Operation, RequestQueue, ShardEnd, gone};
 use crate::shard::{CopyRange, Outcome, Shard};
 use crate::volume::state::State;
 use crate::writing::{Way, Writing};
@@ -55,7 +55,7 @@ fn here(key: Key) -> Option<Rc<Shard>> {
 #[derive(Clone, Debug)]
 pub struct ShardHandle {
     key: Key,
-    reception: Arc<Reception>,
+    reception: Arc<Reception<ShardEnd>>,
     /// Its reactor, if that is not the pool's own.
     reactor: Option<Handle>,
 }
@@ -74,7 +74,7 @@ impl ShardHandle {
             here[slot] = (id, Rc::downgrade(shard));
             slot
         });
-        let reception = Arc::<Reception>::default();
+        let reception = Arc::<Reception<ShardEnd>>::default();
         match serves {
             true => drop(reactor::spawn(server::serve(Rc::clone(shard), Arc::clone(&reception)))),
             false => reception.close(),
@@ -99,7 +99,9 @@ impl ShardHandle {
     #[cold]
     fn join(&self) -> Result<Rc<RequestQueue>> {
         let (queue, end) = RequestQueue::new();
-        self.reception.join(end)?;
+        if !self.reception.join(end) {
+            return Err(gone());
+        }
         drop(reactor::spawn(Rc::clone(&queue).answers()));
         THERE.with_borrow_mut(|there| {
             there.retain(|(_, queue)| queue.strong_count() > 0);

@@ -1,5 +1,6 @@
 //! Things that keep bytes, and fail: file, block device, NVMe namespace, memory, persistent memory.
 
+mod concurrent;
 pub mod drive;
 mod error;
 mod limits;

@@ -5,6 +5,7 @@
 mod beside;
 mod guard;
 mod mapped;
+mod marks;
 mod simulated;
 
 pub use beside::Access;

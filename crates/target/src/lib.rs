@@ -4,6 +4,7 @@ pub mod admin;
 pub mod budget;
 pub mod canary;
 pub mod command;
+mod concurrent;
 mod connection;
 pub mod controller;
 pub mod counters;

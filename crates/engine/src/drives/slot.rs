@@ -2,58 +2,26 @@
 
 use super::Cause;
 use super::health::Health;
+use super::occupants::{DriveState, OCCUPANTS_MAX, Occupants, Refused};
 use crate::error::{Error, Kind, Result};
 use crate::limits::RETURNS_MAX;
 use media::Drive;
 use reactor::{Nanos, now};
 use std::array;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Whether a drive can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriveState {
-    Online,
-    /// Not there when the pool was opened.
-    Missing,
-    /// It failed a write, or went away. Nothing more is written to it, and what it holds may be old.
-    Failed,
-    /// It was away, and is made whole: all that is new is written to it, nothing is read from it, and
-    /// nobody counts on it.
-    Rejoining,
-}
+/// Those that had a place since the pool was opened.
+const DRIVES: usize = RETURNS_MAX + 1;
 
-impl DriveState {
-    /// Whether what is new is written to it.
-    #[must_use]
-    pub const fn is_written(self) -> bool {
-        matches!(self, Self::Online | Self::Rejoining)
-    }
-}
-
-const ONLINE: u32 = 0;
-const MISSING: u32 = 1;
-const FAILED: u32 = 2;
-const REJOINING: u32 = 3;
-
-/// What of a slot's word is the state itself, which of its drives is there, and what one change adds to
-/// the rest: whoever sees the one sees the others.
-const STATE: u32 = 0xff;
-const TURN: u32 = 0x100;
-const TURNS: u32 = 0xff00;
-const CHANGE: u32 = 0x1_0000;
-
-const _: () = assert!(RETURNS_MAX < (TURNS / TURN) as usize);
+const _: () = assert!(DRIVES <= OCCUPANTS_MAX);
 
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Those that had this place since the pool was opened, one after another: none is let go of while
-    /// somebody may still use it.
-    drives: [OnceLock<Arc<Drive>>; RETURNS_MAX + 1],
+    drives: Occupants<Drive, DRIVES>,
     /// Why each of them was taken out of use: whatever came first.
-    causes: [OnceLock<Box<Cause>>; RETURNS_MAX + 1],
-    word: AtomicU32,
-    /// When that was changed last; 0 where it never was.
+    causes: [OnceLock<Box<Cause>>; DRIVES],
+    /// When the state was changed last; 0 where it never was.
     changed: AtomicU64,
     pub health: Health,
     /// None before there is such a place.
@@ -73,18 +41,10 @@ pub(super) struct Extent {
 impl Slot {
     /// Of a drive that is there, or missing, or there and known to have failed.
     pub fn new(drive: Option<Arc<Drive>>, failed: bool, extent: Extent) -> Self {
-        let state = match &drive {
-            None => MISSING,
-            Some(_) if failed => FAILED,
-            Some(_) => ONLINE,
-        };
-        let mut drives: [OnceLock<Arc<Drive>>; RETURNS_MAX + 1] =
-            array::from_fn(|_| OnceLock::new());
-        drives[0] = drive.map_or_else(OnceLock::new, OnceLock::from);
-        let causes = array::from_fn(|_| OnceLock::new());
-        let (word, changed) = (AtomicU32::new(state), AtomicU64::new(0));
         let (health, extent) = (Health::default(), OnceLock::from(extent));
-        Self { drives, causes, word, changed, health, extent, vacant: AtomicBool::new(false) }
+        let (drives, causes) = (Occupants::new(drive, failed), array::from_fn(|_| OnceLock::new()));
+        let (changed, vacant) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { drives, causes, changed, health, extent, vacant }
     }
 
     /// A place that there may be later.
@@ -110,28 +70,17 @@ impl Slot {
         self.vacant.store(vacant, Ordering::Release);
     }
 
-    fn look(&self) -> (DriveState, usize) {
-        let word = self.word.load(Ordering::Acquire);
-        let state = match word & STATE {
-            ONLINE => DriveState::Online,
-            MISSING => DriveState::Missing,
-            REJOINING => DriveState::Rejoining,
-            _ => DriveState::Failed,
-        };
-        (state, turn_of(word))
-    }
-
     pub fn state(&self) -> DriveState {
-        self.look().0
+        self.drives.look().0
     }
 
     /// How often another drive, or the same one again, took this place.
     pub fn returns(&self) -> usize {
-        self.look().1
+        self.drives.look().1
     }
 
     pub fn changes(&self) -> u32 {
-        self.word.load(Ordering::Acquire) / CHANGE
+        self.drives.changes()
     }
 
     /// When the state was changed last since the pool was opened.
@@ -139,55 +88,43 @@ impl Slot {
         Some(self.changed.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
-    /// Why the drive that is, or was, there last is out of use, if it was taken out since the pool was opened.
-    pub fn cause(&self) -> Option<&Cause> {
-        let (state, turn) = self.look();
-        if state.is_written() { None } else { self.causes[turn].get().map(|cause| &**cause) }
-    }
-
-    /// The drive that is there, if its state is one of these.
-    pub fn drive_if(&self, wanted: impl FnOnce(DriveState) -> bool) -> Option<&Arc<Drive>> {
-        let (state, turn) = self.look();
-        if wanted(state) { self.drives[turn].get() } else { None }
-    }
-
-    /// Every drive that had this place.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Drive>> {
-        self.drives.iter().filter_map(OnceLock::get)
-    }
-
-    fn change(&self, change: impl Fn(u32) -> Option<u32>) -> bool {
-        let counted = |word: u32| change(word).map(|changed| changed + CHANGE);
-        let is_changed =
-            self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, counted).is_ok();
+    fn note(&self, is_changed: bool) -> bool {
         if is_changed {
             self.changed.store(now().max(1), Ordering::Relaxed);
         }
         is_changed
     }
 
+    /// Why the drive that is, or was, there last is out of use, if it was taken out since the pool was opened.
+    pub fn cause(&self) -> Option<&Cause> {
+        let (state, turn) = self.drives.look();
+        if state.is_written() { None } else { self.causes[turn].get().map(|cause| &**cause) }
+    }
+
+    /// The drive that is there, if its state is one of these.
+    pub fn drive_if(&self, wanted: impl FnOnce(DriveState) -> bool) -> Option<&Arc<Drive>> {
+        self.drives.last_if(wanted)
+    }
+
+    /// Every drive that had this place.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Drive>> {
+        self.drives.all()
+    }
+
     /// Takes a drive out of use, whichever is there.
     pub fn fail(&self, why: Cause) {
-        let (state, turn) = self.look();
-        if state.is_written() {
-            self.fail_in(turn, why);
-        }
+        self.note(self.drives.fail(|turn| self.tell(turn, why)));
+    }
+
+    /// Whoever sees that a drive is out of use sees why.
+    fn tell(&self, turn: usize, why: Cause) {
+        // Another may have been first.
+        let _ = self.causes[turn].set(Box::new(why));
     }
 
     /// Takes this drive out of use. What comes late of one that was there before says nothing of its successor.
     pub fn fail_one(&self, drive: &Arc<Drive>, why: Cause) {
-        let (state, turn) = self.look();
-        let is_there = self.drives[turn].get().is_some_and(|there| Arc::ptr_eq(there, drive));
-        if is_there && state.is_written() {
-            self.fail_in(turn, why);
-        }
-    }
-
-    /// Takes the drive of this turn out of use, unless it is already. Whoever sees that sees why.
-    fn fail_in(&self, turn: usize, why: Cause) {
-        // Another may have been first.
-        let _ = self.causes[turn].set(Box::new(why));
-        let _ = self.change(|word| if turn_of(word) == turn { failed(word) } else { None });
+        self.note(self.drives.fail_one(drive, |turn| self.tell(turn, why)));
     }
 
     /// Puts a drive here that is to be made whole.
@@ -195,32 +132,22 @@ impl Slot {
     /// # Errors
     /// `Exists` where one is in use, `Full` when drives came and went too often.
     pub fn take_back(&self, drive: Arc<Drive>) -> Result<()> {
-        let (state, turn) = self.look();
-        if state.is_written() {
-            return Err(Error::new(Kind::Exists, "the drive is in use already"));
-        }
-        let next = self.drives.get(turn + 1).ok_or_else(|| {
-            let context =
-                format!("the drive came and went {RETURNS_MAX} times since the pool was opened");
-            Error::new(Kind::Full, context)
-        })?;
-        let taken = || Error::new(Kind::Exists, "the drive is being taken back already");
-        next.set(drive).map_err(|_| taken())?;
-        self.health.forget();
-        let back = |word| (turn_of(word) == turn).then_some(((word & !STATE) + TURN) | REJOINING);
-        if self.change(back) { Ok(()) } else { Err(taken()) }
+        let taken = self.drives.take_back(drive, || self.health.forget());
+        self.note(taken.is_ok());
+        taken.map_err(|refused| match refused {
+            Refused::InUse => Error::new(Kind::Exists, "the drive is in use already"),
+            Refused::Taken => Error::new(Kind::Exists, "the drive is being taken back already"),
+            Refused::Full => {
+                let context = format!(
+                    "the drive came and went {RETURNS_MAX} times since the pool was opened"
+                );
+                Error::new(Kind::Full, context)
+            }
+        })
     }
 
     /// The drive that is being made whole is whole; false when it failed meanwhile.
     pub fn make_online(&self) -> bool {
-        self.change(|word| (word & STATE == REJOINING).then_some((word & !STATE) | ONLINE))
+        self.note(self.drives.make_online())
     }
-}
-
-const fn turn_of(word: u32) -> usize {
-    ((word & TURNS) / TURN) as usize
-}
-
-fn failed(word: u32) -> Option<u32> {
-    matches!(word & STATE, ONLINE | REJOINING).then_some((word & !STATE) | FAILED)
 }

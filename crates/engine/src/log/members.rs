@@ -3,53 +3,22 @@
 //! What is durable of it is in the labels. A device that did not take a write is reported here, and nothing is
 //! acknowledged without it before the labels say that it is not current any more: from then on nobody reads it.
 
+pub use super::tenancy::{MemberId, Tenant};
+
+use super::tenancy::Tenancy;
 use crate::common::Common;
 use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{Label, LogMember};
 use crate::limits::LOG_MEMBERS_MAX;
-use reactor::cross_core::{Lock, Watch};
+use reactor::cross_core::Watch;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Nothing is written there, and nothing read.
-const VACANT: u64 = 0;
-/// It has everything that was acknowledged.
-const CURRENT: u64 = 1;
-/// It is being made whole: what is written goes there too.
-const JOINING: u64 = 2;
-/// It did not take a write, and the labels do not say so yet.
-const LOST: u64 = 3;
-const STATE_BITS: u32 = 8;
-
-/// What a device's control slots carry for it to be known by.
-pub type MemberId = [u8; 16];
-
-#[derive(Default)]
-struct Slot {
-    /// Its state, and above that how many devices had the slot before: whoever speaks of one of those does
-    /// not speak of this one.
-    word: AtomicU64,
-    id: Lock<MemberId>,
-}
-
-/// A device in its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tenant {
-    pub slot: usize,
-    turn: u64,
-}
-
-impl Tenant {
-    const fn word(self, state: u64) -> u64 {
-        self.turn << STATE_BITS | state
-    }
-}
-
 /// The devices of a pool's log, in the order of the labels.
 pub struct Members {
-    slots: [Slot; LOG_MEMBERS_MAX],
+    slots: Tenancy<LOG_MEMBERS_MAX>,
     /// As the labels have it.
     term: AtomicU64,
     /// How many the labels call current, and how many have to be for anything to be acknowledged.
@@ -57,23 +26,17 @@ pub struct Members {
     needed: AtomicUsize,
     /// Nothing more is acknowledged that waits for that.
     closing: AtomicBool,
-    /// How often devices were reported.
-    reported: AtomicU64,
     changes: Watch<u64>,
 }
 
 impl Members {
     #[must_use]
     pub fn new(listed: &[LogMember], term: u64) -> Self {
-        let slots: [Slot; LOG_MEMBERS_MAX] = Default::default();
-        for (slot, member) in slots.iter().zip(listed) {
-            slot.word.store(if member.current { CURRENT } else { VACANT }, Ordering::Relaxed);
-            *slot.id.lock() = member.id;
-        }
+        let slots = Tenancy::new(listed.iter().map(|member| (member.id, member.current)));
         let listed = AtomicUsize::new(listed.iter().filter(|member| member.current).count());
         let (term, needed) = (AtomicU64::new(term), AtomicUsize::new(0));
-        let (closing, reported) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { slots, term, listed, needed, closing, reported, changes: Watch::default() }
+        let closing = AtomicBool::new(false);
+        Self { slots, term, listed, needed, closing, changes: Watch::default() }
     }
 
     /// As a label lists them.
@@ -89,45 +52,39 @@ impl Members {
         Self::new(&vec![LogMember { id: NOBODYS, drive: None, current: true }; devices], 0)
     }
 
-    fn word(&self, slot: usize) -> u64 {
-        self.slots[slot].word.load(Ordering::Acquire)
-    }
-
     /// Who has a slot now.
     #[must_use]
     pub fn tenant(&self, slot: usize) -> Tenant {
-        Tenant { slot, turn: self.word(slot) >> STATE_BITS }
+        self.slots.tenant(slot)
     }
 
     /// Reports who was known by this name in a slot, unless another is there by now.
     pub fn report_member(&self, slot: usize, id: MemberId) {
-        let tenant = self.tenant(slot);
-        if self.id(slot) == id {
-            self.report(tenant);
+        if self.slots.report_member(slot, id) {
+            self.wake();
         }
     }
 
     #[must_use]
     pub fn is_current(&self, tenant: Tenant) -> bool {
-        self.word(tenant.slot) == tenant.word(CURRENT)
+        self.slots.is_current(tenant)
     }
 
     /// Whether what is appended goes there.
     #[must_use]
     pub fn takes(&self, tenant: Tenant) -> bool {
-        let word = self.word(tenant.slot);
-        word == tenant.word(CURRENT) || word == tenant.word(JOINING)
+        self.slots.takes(tenant)
     }
 
     /// Whether the device in a slot was reported, and the labels are to say so.
     #[must_use]
     pub fn is_lost(&self, slot: usize) -> bool {
-        self.word(slot) == self.tenant(slot).word(LOST)
+        self.slots.is_lost(slot)
     }
 
     #[must_use]
     pub fn id(&self, slot: usize) -> MemberId {
-        *self.slots[slot].id.lock()
+        self.slots.id(slot)
     }
 
     #[must_use]
@@ -138,22 +95,12 @@ impl Members {
     /// How many are current.
     #[must_use]
     pub fn current(&self) -> usize {
-        (0..LOG_MEMBERS_MAX).filter(|slot| self.is_current(self.tenant(*slot))).count()
-    }
-
-    fn change(&self, tenant: Tenant, from: u64, to: u64) -> bool {
-        let word = &self.slots[tenant.slot].word;
-        let (from, to) = (tenant.word(from), tenant.word(to));
-        word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.slots.current()
     }
 
     /// A device did not take a write.
     pub fn report(&self, tenant: Tenant) {
-        // Before it is lost, so that whoever sees that sees that there is something to tell; and after it, in case
-        // labels were written in between.
-        self.reported.fetch_add(1, Ordering::AcqRel);
-        if self.change(tenant, CURRENT, LOST) || self.change(tenant, JOINING, VACANT) {
-            self.reported.fetch_add(1, Ordering::AcqRel);
+        if self.slots.report(tenant) {
             self.wake();
         }
     }
@@ -161,7 +108,7 @@ impl Members {
     /// How often devices were reported.
     #[must_use]
     pub fn reported(&self) -> u64 {
-        self.reported.load(Ordering::Acquire)
+        self.slots.reported()
     }
 
     /// The labels say by now which devices are current.
@@ -175,10 +122,7 @@ impl Members {
             self.wake();
         }
         for (slot, member) in listed.iter().enumerate().filter(|(_, member)| !member.current) {
-            let tenant = self.tenant(slot);
-            let is_it = self.id(slot) == member.id;
-            if is_it && (self.change(tenant, LOST, VACANT) || self.change(tenant, CURRENT, VACANT))
-            {
+            if self.slots.let_go(slot, member.id) {
                 self.wake();
             }
         }
@@ -186,24 +130,17 @@ impl Members {
 
     /// A place for a device that is to be made whole, known by `id` from now on; none while all are taken.
     pub fn begin(&self, id: MemberId) -> Option<Tenant> {
-        let free = |slot: &usize| self.word(*slot) == self.tenant(*slot).word(VACANT);
-        let slot = (0..LOG_MEMBERS_MAX).find(free)?;
-        let tenant = Tenant { slot, turn: self.tenant(slot).turn + 1 };
-        *self.slots[slot].id.lock() = id;
-        self.slots[slot].word.store(tenant.word(JOINING), Ordering::Release);
-        Some(tenant)
+        self.slots.begin(id)
     }
 
     /// It has everything: from now on it has to be told when it fails. False when it failed already.
     pub fn admit(&self, tenant: Tenant) -> bool {
-        self.change(tenant, JOINING, CURRENT)
+        self.slots.admit(tenant)
     }
 
     /// It is not to be one of the log's devices, which the labels never said it is.
     pub fn give_up(&self, tenant: Tenant) {
-        for state in [JOINING, CURRENT, LOST] {
-            self.change(tenant, state, VACANT);
-        }
+        self.slots.give_up(tenant);
     }
 
     /// Whether nothing may be acknowledged, for too few devices have it.
@@ -325,9 +262,7 @@ impl Owner {
     pub async fn tell(&self) -> Result<()> {
         match self {
             Self::Nobody(members) => {
-                for slot in 0..LOG_MEMBERS_MAX {
-                    members.change(members.tenant(slot), LOST, VACANT);
-                }
+                members.slots.let_lost_go();
                 match members.current() {
                     0 => Err(Error::new(Kind::Failed, "no device takes the commit log's writes")),
                     _ => Ok(()),

@@ -30,6 +30,7 @@ mod recover;
 mod refer;
 mod reserve;
 mod ring;
+mod tenancy;
 mod trim;
 mod types;
 mod versions;

@@ -1,44 +1,44 @@
 //! Where queues of other reactors come to a shard. For what is rare: that one comes, and that the shard closes.
 
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use reactor::cross_core::Lock;
+use crate::concurrent::{AtomicBool, Lock, OnceLock, Ordering};
 
-use super::{ShardEnd, gone};
-use crate::error::Result;
-
-/// What a shard and those who reach it share.
-#[derive(Debug, Default)]
-pub struct Reception {
-    inside: Lock<Inside>,
+/// What a shard and those who reach it share: `T` is a shard's end of a queue.
+#[derive(Debug)]
+pub struct Reception<T> {
+    inside: Lock<Inside<T>>,
     /// Somebody came, or the shard closes.
     rung: AtomicBool,
     server: OnceLock<Waker>,
 }
 
-#[derive(Debug, Default)]
-struct Inside {
-    arrived: Vec<ShardEnd>,
+#[derive(Debug)]
+struct Inside<T> {
+    arrived: Vec<T>,
     closed: bool,
 }
 
-impl Reception {
-    /// Has the shard serve a queue.
-    ///
-    /// # Errors
-    /// `Gone` when it serves none.
-    pub fn join(&self, end: ShardEnd) -> Result<()> {
+impl<T> Default for Reception<T> {
+    fn default() -> Self {
+        let inside = Lock::new(Inside { arrived: Vec::new(), closed: false });
+        Self { inside, rung: AtomicBool::new(false), server: OnceLock::new() }
+    }
+}
+
+impl<T> Reception<T> {
+    /// Has the shard serve a queue; false when it serves none.
+    #[must_use]
+    pub fn join(&self, end: T) -> bool {
         let mut inside = self.inside.lock();
         if inside.closed {
-            return Err(gone());
+            return false;
         }
         inside.arrived.push(end);
         drop(inside);
         self.ring();
-        Ok(())
+        true
     }
 
     /// Refuses what waits and what comes, and lets the workers go. What is under way is finished.
@@ -53,7 +53,7 @@ impl Reception {
 
     /// For the server, whenever it looks what came: `arrive` has the queues that did. Breaks when it is to serve no
     /// more.
-    pub fn look(&self, cx: &Context<'_>, arrive: impl FnMut(ShardEnd)) -> ControlFlow<()> {
+    pub fn look(&self, cx: &Context<'_>, arrive: impl FnMut(T)) -> ControlFlow<()> {
         let is_first = self.server.set(cx.waker().clone()).is_ok();
         if !is_first && !self.rung.load(Ordering::Acquire) {
             return ControlFlow::Continue(());

@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 use super::link::Link;
 use super::reception::Reception;
 use super::workers::{Job, Workers};
-use super::{Message, RemoteRequest, gone};
+use super::{Message, RemoteRequest, ShardEnd, gone};
 use crate::limits::BEGUN_AT_ONCE;
 use crate::shard::Shard;
 
 /// Serves a shard's requests from other reactors until it is closed, or its reactor ends.
-pub async fn serve(shard: Rc<Shard>, reception: Arc<Reception>) {
+pub async fn serve(shard: Rc<Shard>, reception: Arc<Reception<ShardEnd>>) {
     let server = Server::new(shard, reception);
     poll_fn(|cx| server.poll(cx)).await;
 }
@@ -22,13 +22,13 @@ pub async fn serve(shard: Rc<Shard>, reception: Arc<Reception>) {
 /// What serves them.
 pub struct Server {
     shard: Rc<Shard>,
-    reception: Arc<Reception>,
+    reception: Arc<Reception<ShardEnd>>,
     links: RefCell<Vec<Rc<Link>>>,
     workers: Rc<Workers>,
 }
 
 impl Server {
-    pub fn new(shard: Rc<Shard>, reception: Arc<Reception>) -> Self {
+    pub fn new(shard: Rc<Shard>, reception: Arc<Reception<ShardEnd>>) -> Self {
         Self { shard, reception, links: RefCell::default(), workers: Rc::default() }
     }
 

@@ -3,22 +3,25 @@
 //!
 //! Whoever copies notes which mapping it touches. The signal's handler puts memory of no file in the
 //! place of the page that cannot be had, so that the copy goes on, and leaves word; the copy then fails
-//! as any other operation on a medium does.
+//! as any other operation on a medium does. So do those of other cores that met the new page and no signal: what is to be
+//! replaced is marked before, and everybody looks for marks behind what they copied.
 #![allow(unsafe_code, reason = "signals, and memory that is replaced under who uses it")]
 
 use super::mapped::page_size;
+use super::marks::Marks;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Once, OnceLock};
 
 /// What a copy notes while it runs.
 struct Note {
     base: usize,
     len: usize,
-    /// Where the pages of this mapping that were replaced are kept, a byte each.
-    bad: *const AtomicU8,
+    /// Where it is kept which pages of this mapping were replaced.
+    marks: *const Marks,
     hit: AtomicBool,
     /// Of whoever called this one.
     outer: *const Note,
@@ -31,47 +34,46 @@ thread_local! {
 
 /// Which pages of a mapping could not be reached: they hold nothing any more.
 #[derive(Debug)]
-pub(super) struct Damage {
-    any: AtomicBool,
-    pages: Box<[AtomicU8]>,
-}
+pub(super) struct Damage(Marks);
 
 impl Damage {
     pub fn new(len: usize) -> Self {
         install();
-        let pages = len.div_ceil(page_size());
-        Self { any: AtomicBool::new(false), pages: (0..pages).map(|_| AtomicU8::new(0)).collect() }
+        Self(Marks::new(len.div_ceil(page_size())))
     }
 
-    /// Whether anything was lost.
-    pub fn is_any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
-    /// Whether anything of a range was lost.
-    pub fn touches(&self, offset: usize, len: usize) -> bool {
-        let page = page_size();
-        let pages = offset / page..(offset + len).div_ceil(page).min(self.pages.len());
-        self.is_any() && self.pages[pages].iter().any(|page| page.load(Ordering::Relaxed) != 0)
-    }
-
-    /// Runs `work`, which touches the mapping from `base` on; `None` when something could not be reached.
+    /// Runs `work`, which touches these bytes of the mapping of `len` bytes from `base` on, and no others; `None` when
+    /// something of them could not be reached, now or before, by whichever core.
     #[inline]
-    pub fn watch<R>(&self, base: *const u8, len: usize, work: impl FnOnce() -> R) -> Option<R> {
+    pub fn watch<R>(
+        &self,
+        (base, len): (*const u8, usize),
+        touches: Range<usize>,
+        work: impl FnOnce() -> R,
+    ) -> Option<R> {
+        if self.is_in(&touches) {
+            return None;
+        }
         let outer = NOTE.get();
-        let bad = self.pages.as_ptr();
-        let note = Note { base: base.addr(), len, bad, hit: AtomicBool::new(false), outer };
+        let marks = &raw const self.0;
+        let note = Note { base: base.addr(), len, marks, hit: AtomicBool::new(false), outer };
         let _back = Back(outer);
         NOTE.set(&raw const note);
         // The handler runs between any two instructions of `work`, of which the compiler knows nothing.
         compiler_fence(Ordering::SeqCst);
         let value = work();
         compiler_fence(Ordering::SeqCst);
-        if note.hit.load(Ordering::Relaxed) {
-            self.any.store(true, Ordering::Relaxed);
-            return None;
+        // Another core may have met it, and this one what took its place.
+        (!note.hit.load(Ordering::Relaxed) && !self.is_in(&touches)).then_some(value)
+    }
+
+    /// Whether anything of these bytes was lost.
+    #[inline]
+    fn is_in(&self, bytes: &Range<usize>) -> bool {
+        self.0.has_any() && {
+            let page = page_size();
+            self.0.has(bytes.start / page..bytes.end.div_ceil(page))
         }
-        Some(value)
     }
 }
 
@@ -168,17 +170,13 @@ fn cover(note: &Note, begin: usize, end: usize) -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let place = ptr::with_exposed_provenance_mut(note.base + begin);
+    // First: who finds zeroes there sees it. Where it cannot be done, nothing is lost with it that is not lost.
+    // SAFETY: the marks are the mapping's, which outlives the note.
+    unsafe { (*note.marks).mark(begin / page_size()..end / page_size()) };
     // SAFETY: the pages are the mapping's own, which begins at a page and is touched by raw copies only while a
     // note tells of it.
     let covered = unsafe { libc::mmap(place, end - begin, access, flags, -1, 0) };
-    if covered == libc::MAP_FAILED {
-        return false;
-    }
-    for page in begin / page_size()..end / page_size() {
-        // SAFETY: there is an entry for each page of the mapping, which outlives the note.
-        unsafe { (*note.bad.add(page)).store(1, Ordering::Relaxed) };
-    }
-    true
+    covered != libc::MAP_FAILED
 }
 
 #[cfg(test)]

@@ -224,12 +224,8 @@ impl Mapped {
 
     /// `None` when it cannot be had.
     pub(super) fn load(&self, offset: u64) -> Option<u64> {
-        if self.damage.touches(usize64(offset), size_of::<u64>()) {
-            return None;
-        }
         let word = self.word(offset);
-        let whole = usize64(self.len);
-        self.damage.watch(self.base.as_ptr(), whole, || u64::from_le(word.load(Ordering::Acquire)))
+        self.watch(offset, size_of::<u64>(), || u64::from_le(word.load(Ordering::Acquire)))
     }
 
     /// Stores a word, and has it leave the cache where that is not as safe as the memory.
@@ -262,15 +258,19 @@ impl Mapped {
     #[inline]
     pub(super) fn copy_out(&self, offset: u64, out: &mut [u8]) -> bool {
         let from = self.at(offset, out.len());
-        if self.damage.touches(usize64(offset), out.len()) {
-            return false;
-        }
-        let whole = usize64(self.len);
+        let len = out.len();
         let copy = || {
             // SAFETY: `at` asserts the range, and `out` is elsewhere. Where others store meanwhile the bytes are any.
             unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
         };
-        self.damage.watch(self.base.as_ptr(), whole, copy).is_some()
+        self.watch(offset, len, copy).is_some()
+    }
+
+    /// Runs `work`, which touches a range and nothing else; `None` when that cannot be reached.
+    #[inline]
+    fn watch<R>(&self, offset: u64, len: usize, work: impl FnOnce() -> R) -> Option<R> {
+        let (whole, from) = (usize64(self.len), usize64(offset));
+        self.damage.watch((self.base.as_ptr(), whole), from..from + len, work)
     }
 
     /// The address of a range inside the mapping.
@@ -289,22 +289,16 @@ impl Mapped {
         look: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
         let from = self.at(offset, len);
-        if self.damage.touches(usize64(offset), len) {
-            return None;
-        }
         // SAFETY: `at` asserts the range; nobody writes it while it is looked at, as `Pmem` asks.
         let bytes = unsafe { std::slice::from_raw_parts(from, len) };
-        self.damage.watch(self.base.as_ptr(), usize64(self.len), || look(bytes))
+        self.watch(offset, len, || look(bytes))
     }
 
     /// Changes bytes by `change`; false when they cannot be reached, or others could not before: what fails in
     /// part is written no more. Neither can those of a mapping that is only looked at.
     #[inline]
     pub(super) fn change(&self, change: impl FnOnce(&Self)) -> bool {
-        let whole = usize64(self.len);
-        self.writable
-            && !self.damage.is_any()
-            && self.damage.watch(self.base.as_ptr(), whole, || change(self)).is_some()
+        self.writable && self.watch(0, usize64(self.len), || change(self)).is_some()
     }
 
     /// Stores where the cache is as safe as the memory. With `past` what is long goes past the cache

@@ -11,6 +11,7 @@ mod access;
 mod command;
 mod keep;
 mod log;
+mod published;
 mod report;
 mod shared;
 #[cfg(test)]

@@ -2,20 +2,19 @@
 //! reads one counter and keeps what it found.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use reactor::cross_core::Watch;
 
 use super::keep::Attempts;
+use super::published::{Cached, Published};
 use super::{Access, Command, Effects, HostId, Keeper, Keeping, PowerLoss, Refusal, State};
 
 /// One per namespace.
 #[derive(Debug)]
 pub struct Shared {
-    /// Moves with every change, before the change's command completes.
-    epoch: AtomicU32,
-    state: Mutex<State>,
+    state: Published<State>,
     kept: Option<Kept>,
     pub(super) attempts: Watch<Attempts>,
 }
@@ -29,11 +28,7 @@ struct Kept {
 }
 
 /// A host's access to a namespace, as a queue remembers it.
-#[derive(Clone, Copy, Debug)]
-pub struct CachedAccess {
-    epoch: u32,
-    access: Access,
-}
+pub type CachedAccess = Cached<Access>;
 
 impl Shared {
     /// The state after power on; without `keeping`, what there is lasts as long as the process. `None`
@@ -45,8 +40,8 @@ impl Shared {
             keeper,
             something: AtomicBool::new(saved.is_some()),
         });
-        let state = Mutex::new(State::power_on(power_loss, saved)?);
-        Some(Self { epoch: AtomicU32::new(0), state, kept, attempts: Watch::default() })
+        let state = Published::new(State::power_on(power_loss, saved)?);
+        Some(Self { state, kept, attempts: Watch::default() })
     }
 
     /// Whether there is something to keep, or to keep no longer.
@@ -69,7 +64,7 @@ impl Shared {
 
     /// Runs `look` on the state; for reports, features and identify.
     pub fn with<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        self.state.with(look)
     }
 
     /// Applies a command.
@@ -77,7 +72,7 @@ impl Shared {
     /// # Errors
     /// As [`State::execute`].
     pub fn execute(&self, host: HostId, command: &Command) -> Result<Effects, Refusal> {
-        self.change(|state| state.execute(host, command))
+        self.state.change(|state| state.execute(host, command))
     }
 
     /// Set Features, Reservation Persistence.
@@ -85,29 +80,11 @@ impl Shared {
     /// # Errors
     /// As [`State::set_persist`].
     pub fn set_persist(&self, persist: bool) -> Result<(), Refusal> {
-        self.change(|state| state.set_persist(persist))
+        self.state.change(|state| state.set_persist(persist))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = change(&mut state);
-        // Release: whoever sees the new epoch and then locks sees the new state.
-        self.epoch.fetch_add(1, Ordering::Release);
-        result
-    }
-
-    /// What `host` may do. The fast path is one load of a line that changes only with
-    /// reservations.
+    /// What `host` may do.
     pub fn access(&self, host: HostId, cached: &mut Option<CachedAccess>) -> Access {
-        let epoch = self.epoch.load(Ordering::Acquire);
-        match cached {
-            Some(known) if known.epoch == epoch => known.access,
-            _ => {
-                // The epoch was read before the state: at worst the next call looks again.
-                let access = self.with(|state| state.access(host));
-                *cached = Some(CachedAccess { epoch, access });
-                access
-            }
-        }
+        self.state.cached(cached, |state| state.access(host))
     }
 }

@@ -130,7 +130,7 @@ pub enum Step {
     CheckpointGrace,
     /// Nor puts anything right there.
     CheckpointRepairs,
-    /// The same before a shard's end.
+    /// The same before a shard's end, and that of an opening that comes to nothing.
     StopGrace,
     StopRepairs,
     /// Before a sweep decides, whoever found a reference has told the log.
@@ -158,6 +158,14 @@ pub enum Step {
     RepairFence,
     /// Labels, roots and catalogs are durable when they are written.
     SuperblockFua,
+    /// Drives that missed the newest label get it before there is another.
+    LabelsCatchUp,
+    /// Before a checkpoint counts, the labels tell of drives that what it names is not on.
+    RootTells,
+    /// Before a change of the catalog counts, the labels tell of drives that do not have it.
+    CatalogTells,
+    /// The labels tell of a drive that failed before it is taken back.
+    ReadmitTells,
     /// What is read of labels, roots and catalogs at an opening lasts from then on.
     OpeningFlush,
     /// A log ends no earlier than what the drives have of it.
@@ -180,6 +188,22 @@ pub enum Step {
     RecoverFence,
     /// A control slot in memory is durable.
     ControlFence,
+    /// What group commit writes to memory is durable.
+    CommitFence,
+    /// So is the page's end that is skipped before group commit begins.
+    PadFence,
+    /// What was stored before is durable, and told of, before records gather for group commit.
+    GatherSettles,
+    /// What gathered is on the log's devices before records go straight to memory again.
+    StraightSettles,
+    /// What was being written when a device joined the log is there before the rest is copied.
+    JoinSettles,
+    /// A device that is about to get a copy of the log says whose it is before it has anything of that.
+    MarkFence,
+    /// Before the log is copied, each device of memory has what any of them has.
+    RingMends,
+    /// That all records there are are durable is noted before whatever else has them goes, and when there is leisure.
+    NoteDurable,
     /// Before anything is acknowledged that a device of the log did not take, the labels say so.
     LogTells,
     /// Before a pool is called closed in order, nothing is left in its log.
@@ -192,6 +216,8 @@ pub enum Step {
     RejoinBetween,
     /// What is made anew in a segment is not another one's by then.
     RejoinHold,
+    /// Who holds a segment that a checkpoint is giving back hears of that.
+    HoldWaits,
     /// A drive that is made whole has the headers of its allocation units.
     RejoinHeaders,
     /// It has the roots before it counts.
@@ -229,10 +255,12 @@ pub enum Step {
     /// A clone is given what it inherits once whoever wrote to it before is done, in turn with whoever does since.
     DetachWriters,
     DetachTurns,
+    /// Ancestors are needed no more once those are done who found something there.
+    DetachHeirs,
 }
 
 impl Step {
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 71] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -254,6 +282,10 @@ impl Step {
         Self::WholeFlush,
         Self::RepairFence,
         Self::SuperblockFua,
+        Self::LabelsCatchUp,
+        Self::RootTells,
+        Self::CatalogTells,
+        Self::ReadmitTells,
         Self::OpeningFlush,
         Self::OpeningMarks,
         Self::OpeningTries,
@@ -265,12 +297,21 @@ impl Step {
         Self::CatalogTakesBack,
         Self::RecoverFence,
         Self::ControlFence,
+        Self::CommitFence,
+        Self::PadFence,
+        Self::GatherSettles,
+        Self::StraightSettles,
+        Self::JoinSettles,
+        Self::MarkFence,
+        Self::RingMends,
+        Self::NoteDurable,
         Self::LogTells,
         Self::CloseDrains,
         Self::StopStripes,
         Self::RejoinWipe,
         Self::RejoinBetween,
         Self::RejoinHold,
+        Self::HoldWaits,
         Self::RejoinHeaders,
         Self::RejoinRoot,
         Self::RejoinCatalog,
@@ -290,6 +331,7 @@ impl Step {
         Self::SearchPrunes,
         Self::DetachWriters,
         Self::DetachTurns,
+        Self::DetachHeirs,
     ];
 }
 
@@ -414,11 +456,40 @@ pub(crate) fn misses(step: Step, says: &str, story: fn()) {
     assert!(said.contains(says), "without {step:?}: {said}");
 }
 
-/// Who adds a step has to know who misses it.
-#[test]
-fn the_docs_say_of_each_step_who_misses_it() {
-    let docs = include_str!("../../../docs/simulator.md");
-    for step in Step::ALL {
-        assert!(docs.contains(&format!("`{step:?}`")), "{step:?}");
+#[cfg(test)]
+mod tests {
+    use super::Step;
+
+    /// Who adds a step has to know who misses it: the simulator, or a test that there is.
+    #[test]
+    fn the_docs_say_of_each_step_who_misses_it() {
+        fn gather(folder: &std::path::Path, text: &mut String) {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    gather(&path, text);
+                } else if path.extension().is_some_and(|is| is == "rs") {
+                    text.push_str(&std::fs::read_to_string(path).unwrap());
+                }
+            }
+        }
+        let mut source = String::new();
+        gather(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut source);
+        let docs = include_str!("../../../docs/simulator.md");
+        let rows: Vec<&str> = docs.lines().filter(|line| line.starts_with("| `")).collect();
+        for step in Step::ALL {
+            let name = format!("`{step:?}`");
+            let has_test = |row: &&&str| {
+                let (steps, test) = row.trim_matches('|').split_once('|').unwrap();
+                let test = test.trim().trim_matches('`');
+                steps.contains(&name) && source.contains(&format!("fn {test}()"))
+            };
+            assert!(rows.iter().any(|row| has_test(&row)), "no test is named that misses {step:?}");
+            assert!(
+                source.contains(&format!("misses(Step::{step:?},"))
+                    || source.contains(&format!("Step::{step:?},\n")),
+                "{step:?}"
+            );
+        }
     }
 }

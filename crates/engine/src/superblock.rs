@@ -157,7 +157,7 @@ impl Superblock {
         let marked = self.drives.indices().zip(&label.drives).filter(|(_, record)| record.is_out());
         let marked: u64 = marked.map(|(index, _)| bit(index)).sum();
         let behind = self.behind.load(Ordering::Acquire) & !marked;
-        if behind == 0 {
+        if behind == 0 || canary::skips(Step::LabelsCatchUp) {
             return Ok(());
         }
         self.put_to(What::Label(&label), |drive| behind & bit(drive) != 0).await
@@ -309,9 +309,10 @@ impl Superblock {
     /// # Errors
     /// As [`write_labels`](Self::write_labels); `Full` when there are as many as there can be.
     pub async fn add(&self, drive: Arc<Drive>, record: DriveRecord) -> Result<u16> {
+        // What labels may fail at comes first: no place is left over for nothing. (The labels that tell of the drive tell of
+        // every failure as well: nothing else depends on these.)
         self.tell_failures().await?;
         let _turn = self.turn.hold().await;
-        // What labels may fail at comes first: no place is left over for nothing.
         self.catch_up().await?;
         let mut label = self.label();
         self.mark_failures(&mut label.clone())?;
@@ -336,7 +337,9 @@ impl Superblock {
 
     /// A drive may come to a place only when the labels say that the one there is out.
     async fn check_out(&self, index: u16) -> Result<()> {
-        self.tell_failures().await?;
+        if !canary::skips(Step::ReadmitTells) {
+            self.tell_failures().await?;
+        }
         if !self.label.lock().drives[usize::from(index)].is_out() {
             return Err(Error::new(Kind::Busy, "the labels do not say that the drive is out"));
         }
@@ -518,7 +521,9 @@ impl Superblock {
             // A checkpoint does not depend on it.
             let _ = self.settle_catalog().await;
         }
-        self.tell_failures().await
+        // A drive that does not have all that the root names, and was called whole by labels that nobody wrote since, would
+        // not be made whole: what the root names bears a loss less.
+        if canary::skips(Step::RootTells) { Ok(()) } else { self.tell_failures().await }
     }
 
     /// How many drives have to be usable for what is written to count.

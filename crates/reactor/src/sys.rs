@@ -176,3 +176,30 @@ pub fn cpu() -> usize {
     // SAFETY: the call takes no pointers.
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit() -> libc::rlimit {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` is a valid place for the answer.
+        let rc = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+        assert_eq!(rc, 0);
+        limit
+    }
+
+    /// Shells and services begin with 1024, which a thousand hosts use up.
+    #[test]
+    fn a_process_has_as_many_descriptors_as_it_may_have() {
+        let most = limit().rlim_max;
+        // Hardly fewer: other tests need some, too.
+        let fewer = libc::rlimit { rlim_cur: most - 1, rlim_max: most };
+        // SAFETY: `fewer` is readable, and filled in.
+        let rc = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const fewer) };
+        assert_eq!((rc, limit().rlim_cur), (0, most - 1));
+        assert_eq!(raise_descriptor_limit().unwrap(), most);
+        assert_eq!((limit().rlim_cur, limit().rlim_max), (most, most));
+    }
+}

@@ -4,6 +4,7 @@ use super::device::commit_len;
 use super::limits::{JOIN_STEP, PAGE};
 use super::record::Kind;
 use super::{Claim, Log, Shared, Turn, commit};
+use crate::canary::{self, Step};
 use crate::error::Result;
 use reactor::{spawn_late, yield_now};
 use std::rc::Rc;
@@ -32,7 +33,9 @@ impl Log {
             shared.wait_for_room(&page, Claim::New).await?;
         }
         // The page shows what comes before it.
-        self.settle().await?;
+        if !canary::skips(Step::GatherSettles) {
+            self.settle().await?;
+        }
         shared.ring.borrow_mut().pad_page_durably(&shared.store)?;
         shared.store.go_behind();
         if !shared.commits.is_running() {
@@ -55,7 +58,9 @@ impl Log {
         // Nothing is stored meanwhile: all there is is committed then.
         shared.gate.acquire(1).await;
         let _turn = Turn(&shared.gate);
-        self.settle().await?;
+        if !canary::skips(Step::StraightSettles) {
+            self.settle().await?;
+        }
         // A control block is being written through the image until then.
         shared.trimming.acquire(1).await;
         let _trims = Turn(&shared.trimming);

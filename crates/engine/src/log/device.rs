@@ -580,7 +580,9 @@ impl Store {
             Place::Zone(zone) => zone,
             Place::Memory(area) => {
                 let written = area.pmem.write(area.offset + offset, &make(member).await);
-                area.pmem.fence();
+                if !canary::skips(Step::CommitFence) {
+                    area.pmem.fence();
+                }
                 return written.map_or_else(|e| Written::Failed(Some(e)), |()| Written::Done);
             }
         };
@@ -642,15 +644,31 @@ impl Store {
     }
 
     /// Says on a device that is to be made whole whose it is: what it has then, should that be cut short, is known as what
-    /// was left of this.
+    /// was left of this. In both slots, and first in one that says nothing: a device that has records of the log always has
+    /// a slot that is whole, or it would be taken for one of the log's that lost its control block.
     pub async fn mark(&self, joining: &Joining, control: &Control) -> Result<()> {
+        let both = [*control, control.again()];
+        let reading = read_slot(&joining.place, both[0].generation % 2);
+        let first = reactor::timeout(FAR_PATIENCE, reading).await;
+        let is_whole =
+            first.is_ok_and(|read| read.is_ok_and(|slot| Control::decode(&slot).is_ok()));
+        for slot in if is_whole { [1, 0] } else { [0, 1] } {
+            self.mark_slot(joining, &both[slot]).await?;
+        }
+        Ok(())
+    }
+
+    /// Durable when this returns.
+    async fn mark_slot(&self, joining: &Joining, control: &Control) -> Result<()> {
         let members = self.owner.members();
         let (member, term) = (members.id(joining.tenant.slot), members.term());
         let slot = control.encode(&Holder { pool: self.owner.pool(), member, term });
         match &joining.place {
             Place::Memory(area) => {
                 area.pmem.write(area.offset + control.offset(), &slot)?;
-                area.pmem.fence();
+                if !canary::skips(Step::MarkFence) {
+                    area.pmem.fence();
+                }
             }
             Place::Zone(zone) => {
                 let mut page = reactor::buffer::pool().alloc(usize64(PAGE)).await;

@@ -27,7 +27,7 @@ pub enum Identity {
 /// `Failed` when the device cannot be read, `Invalid` for one that is too short.
 pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], ring: u64) -> Result<Identity> {
     let mut newest: Option<(u64, Holder)> = None;
-    let (mut foreign, mut failure, mut answers) = (false, None, false);
+    let (mut foreign, mut another, mut failure, mut answers) = (false, false, None, false);
     for place in parts {
         for slot in 0..2 {
             let read = match read_slot(place, slot).await {
@@ -42,14 +42,18 @@ pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], ring: u64) ->
                 foreign |= Control::remains(&read, pool) == Some(false);
                 continue;
             };
-            foreign |= holder.pool != pool;
+            another |= holder.pool != pool;
             if holder.pool == pool && newest.is_none_or(|(term, _)| term <= holder.term) {
                 newest = Some((holder.term, holder));
             }
         }
     }
     if let Some((term, holder)) = newest {
-        return Ok(Identity::Member { id: holder.member, term, beside: foreign });
+        return Ok(Identity::Member { id: holder.member, term, beside: foreign || another });
+    }
+    if another {
+        // Records of this log may be left behind what the other pool has of its own.
+        return Ok(Identity::Foreign);
     }
     for (part, ring) in parts.iter().zip((0..).map(|n| ring.wrapping_add(n))) {
         let device = match part {

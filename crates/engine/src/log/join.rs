@@ -4,7 +4,7 @@ use super::device::commit_len;
 use super::limits::{CONTROL_BYTES, JOIN_STEP, PAGE};
 use super::place::Joining;
 use super::{Log, Shared, Turn};
-use crate::canary::{self, Canary};
+use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use reactor::yield_now;
 use stdx::num::u64_of;
@@ -22,7 +22,9 @@ impl Log {
         self.shared.store.mark(&joining, &control).await?;
         self.shared.store.attach(joining, bytes)?;
         // What was being written when it came is not written to it.
-        self.settle().await?;
+        if !canary::skips(Step::JoinSettles) {
+            self.settle().await?;
+        }
         self.shared.mend_ring().await?;
         if !canary::has(Canary::JoinsWithoutRing) {
             self.shared.copy_ring(slot).await?;
@@ -49,7 +51,8 @@ impl Shared {
             let ring = self.ring.borrow();
             (ring.tail, ring.settled.position)
         };
-        while self.store.is_mirrored() && mark.position < end {
+        let mends = !canary::skips(Step::RingMends);
+        while mends && self.store.is_mirrored() && mark.position < end {
             {
                 // What is looked at is not trimmed, and written over, meanwhile.
                 self.trimming.acquire(1).await;

@@ -310,6 +310,14 @@ impl Log {
         self.shared.note_durable().await
     }
 
+    /// Has each of its devices say once more whose it is, whatever became of what said so.
+    ///
+    /// # Errors
+    /// When none takes that.
+    pub async fn sign(&self) -> Result<()> {
+        self.shared.sign().await
+    }
+
     /// As [`settle_surely`](Self::settle_surely), once nothing was appended from one look to the next.
     ///
     /// # Errors

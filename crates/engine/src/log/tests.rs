@@ -1,4 +1,5 @@
 mod crash;
+mod fences;
 mod loss;
 mod model;
 mod reserve;

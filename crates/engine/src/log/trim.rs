@@ -40,11 +40,21 @@ impl Shared {
         let control = {
             let ring = self.ring.borrow();
             let settled = ring.settled.sequence - 1;
-            if ring.control.settled >= settled {
+            if ring.control.settled >= settled || canary::skips(Step::NoteDurable) {
                 return Ok(());
             }
             ring.control.after_settling(settled)
         };
+        self.store.write_control(&control).await?;
+        self.ring.borrow_mut().control = control;
+        Ok(())
+    }
+
+    /// Has each device say once more whose it is.
+    pub(super) async fn sign(&self) -> Result<()> {
+        self.trimming.acquire(1).await;
+        let _turn = Turn(&self.trimming);
+        let control = self.ring.borrow().control.again();
         self.store.write_control(&control).await?;
         self.ring.borrow_mut().control = control;
         Ok(())

@@ -131,7 +131,8 @@ impl Pool {
             if let (Ok(()), Some((drive, late))) = (done, late) {
                 superblock.members.report(late);
                 superblock.drives.forget_appends(drive);
-                // The labels are tried again by whoever writes next.
+                // Nothing relies on it here: who writes next tells before it is answered, and nobody is answered without a
+                // copy of the log that the labels still call current.
                 let _ = superblock.tell_failures().await;
             }
         }

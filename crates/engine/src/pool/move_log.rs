@@ -29,7 +29,7 @@ impl Pool {
         let label = self.0.common.superblock.label();
         let places = match &to {
             LogSpec::Drives => self.zones(&label)?,
-            apart => blank_devices(&label, apart).await?,
+            apart => self.blank_devices(&label, apart).await?,
         };
         let devices: Vec<_> = places.iter().filter_map(Candidate::device).cloned().collect();
         let mut new = Vec::new();
@@ -116,32 +116,43 @@ impl Pool {
         }
         Ok(zones.into_iter().map(Candidate::Drive).collect())
     }
-}
 
-/// Devices that have nothing, and room for the log.
-async fn blank_devices(label: &Label, to: &LogSpec) -> Result<Vec<Candidate>> {
-    let devices = to.devices();
-    if devices.is_empty() || devices.len() > crate::limits::LOG_COPIES_MAX {
-        return invalid("name one device for the log, or two that mirror each other");
-    }
-    let mut places = Vec::new();
-    for device in devices {
-        let device = device.answers().await?;
-        let needs = label.log_bytes * u64::from(label.shards);
-        if let Some(has) = device.capacity().filter(|&has| has < needs) {
-            return invalid(format!("a device of {has} bytes is too short: the log has {needs}"));
+    /// Devices that have nothing, and room for the log.
+    async fn blank_devices(&self, label: &Label, to: &LogSpec) -> Result<Vec<Candidate>> {
+        let devices = to.devices();
+        if devices.is_empty() || devices.len() > crate::limits::LOG_COPIES_MAX {
+            return invalid("name one device for the log, or two that mirror each other");
         }
-        match identify_device(label, &device).await? {
-            Identity::Blank => places.push(Candidate::Device(device)),
-            // A copy that it had before is written over from end to end.
-            Identity::Member { id, .. } if !label.current_members().any(|m| m.id == id) => {
-                places.push(Candidate::Device(device));
+        // One that the log is on, and whose control blocks are damaged, would look like a copy that it had before.
+        self.each(|shard| async move { shard.base.log.sign().await }).await?;
+        let mut places = Vec::new();
+        for device in devices {
+            let device = device.answers().await?;
+            let needs = label.log_bytes * u64::from(label.shards);
+            if let Some(has) = device.capacity().filter(|&has| has < needs) {
+                return invalid(format!(
+                    "a device of {has} bytes is too short: the log has {needs}"
+                ));
             }
-            Identity::Member { .. } => return invalid("the device has the log already"),
-            Identity::Records | Identity::Foreign => {
-                return invalid("the device has something already: another log, or other data");
+            match identify_device(label, &device).await? {
+                Identity::Blank => places.push(Candidate::Device(device)),
+                // A copy that it had before is written over from end to end.
+                Identity::Member { id, .. } if !label.current_members().any(|m| m.id == id) => {
+                    places.push(Candidate::Device(device));
+                }
+                Identity::Member { .. } => return invalid("the device has the log already"),
+                // Somebody may have it by now who wrote elsewhere so far.
+                Identity::Records => {
+                    return invalid(
+                        "the device has an old copy of this log that does not say so any more, as its control blocks are \
+                         damaged: if it is nobody else's by now, write zeroes to all of it and try again",
+                    );
+                }
+                Identity::Foreign => {
+                    return invalid("the device has something already: another log, or other data");
+                }
             }
         }
+        Ok(places)
     }
-    Ok(places)
 }

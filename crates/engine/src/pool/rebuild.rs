@@ -281,6 +281,7 @@ impl Pool {
             if member.current && superblock.drives.is_online(drive) {
                 self.add_copy_elsewhere().await?;
                 superblock.members.report_member(slot, member.id);
+                // Sooner than who writes next, who would be answered no earlier than the labels say so.
                 superblock.tell_failures().await?;
             }
         }

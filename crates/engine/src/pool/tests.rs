@@ -15,6 +15,7 @@ mod at_once;
 mod beyond;
 mod catalogs;
 mod changes;
+mod checkpoints;
 mod clones;
 mod copies;
 mod crossing;

@@ -55,6 +55,8 @@ impl Segments {
             // Parity is left as it is: with a drive that comes back, it may give what is lost.
             lost = self.repair_each(info, &header).await?;
         }
+        // Else what is on its way would be told of as damaged still. It would never be told of as put right: that is what is
+        // found right now, and what is found was written, and is flushed with the rest.
         self.repaired().await;
         let Some((_, after)) = self.verify(info, stripe).await? else { return Ok(None) };
         let is_header_left = self.is_header_damaged(info, stripe).await;

@@ -10,18 +10,18 @@ use std::time::Duration;
 use stdx::Prng;
 
 /// Persistent memories that lose their power together.
-struct Memories {
-    sides: Vec<Arc<SimulatedPmem>>,
+pub(super) struct Memories {
+    pub(super) sides: Vec<Arc<SimulatedPmem>>,
 }
 
 impl Memories {
-    fn new(sides: usize) -> Self {
+    pub(super) fn new(sides: usize) -> Self {
         let power = Arc::new(Power::default());
         let side = |_| Arc::new(SimulatedPmem::with_power(BYTES, Arc::clone(&power)));
         Self { sides: (0..sides).map(side).collect() }
     }
 
-    fn device(&self) -> Device {
+    pub(super) fn device(&self) -> Device {
         let area = |side: &Arc<SimulatedPmem>| Area {
             pmem: Arc::new(Pmem::Simulated(Arc::clone(side))),
             offset: 0,
@@ -33,7 +33,7 @@ impl Memories {
         self.sides[0].is_cut()
     }
 
-    fn crash(&self, prng: &mut Prng) {
+    pub(super) fn crash(&self, prng: &mut Prng) {
         for side in &self.sides {
             side.crash(prng);
         }
@@ -149,7 +149,7 @@ impl Pair {
         Self { drives, memory: memory.map(Arc::new) }
     }
 
-    fn device(&self) -> Device {
+    pub(super) fn device(&self) -> Device {
         let zone = |drive: &Arc<Simulated>| {
             Zone::new(Arc::new(Drive::Simulated(Arc::clone(drive))), 1 << 20)
         };

@@ -256,6 +256,60 @@ fn the_turns_of_writers_while_a_clone_is_detached_are_missed() {
     misses(Step::DetachTurns, "of dev", what_is_written_while_a_clone_is_detached_stays);
 }
 
+/// What its parent had is in the log alone, where nobody looks for what is inherited.
+#[test]
+fn a_clone_is_given_what_is_only_in_the_log() {
+    reactor::simulate(6, async {
+        let (_, _, pool, v) = made(1).await;
+        let mut model = Model::new();
+        put(&v, &mut model, 0, 100, 1).await;
+        take(&pool, "mon").await;
+        let dev = cloned(&pool, "db", "mon", "dev").await;
+        let dev = detach(&pool, &dev.name()).await;
+        pool.delete_snapshot("db", "mon").await.unwrap();
+        pool.delete_volume("db").await.unwrap();
+        check(&dev, &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// Who had found that the clone has nothing of its own there asked its parent, of which nothing was left by then.
+#[test]
+fn a_clone_is_not_cut_loose_while_somebody_asks_its_parent() {
+    reactor::simulate(5, async {
+        let (_, _, pool, v) = made(1).await;
+        let mut model = Model::new();
+        put(&v, &mut model, 0, 100, 1).await;
+        take(&pool, "mon").await;
+        let dev = cloned(&pool, "db", "mon", "dev").await;
+        // As if it had begun before, and took its time.
+        let asks = |shard: Rc<crate::shard::Shard>| async move {
+            let asking = shard.base.grace.enter();
+            reactor::spawn(async move {
+                reactor::sleep(Duration::from_mins(1)).await;
+                drop(asking);
+            });
+            Ok(())
+        };
+        pool.each(asks).await.unwrap();
+        pool.detach_volume("dev").await.unwrap();
+        let early = reactor::timeout(Duration::from_secs(30), detached(&pool)).await;
+        assert!(early.is_err(), "the parent may be gone while it is asked");
+        detached(&pool).await;
+        assert_eq!(dev.origin(), None);
+        check(&dev, &model).await;
+    });
+}
+
+#[test]
+fn the_wait_for_those_who_ask_the_parent_of_a_clone_is_missed() {
+    misses(
+        Step::DetachHeirs,
+        "while it is asked",
+        a_clone_is_not_cut_loose_while_somebody_asks_its_parent,
+    );
+}
+
 /// All of a chain of clones goes, in any order, and with it all that it held.
 #[test]
 fn nothing_is_left_of_a_chain_that_is_deleted_in_any_order() {

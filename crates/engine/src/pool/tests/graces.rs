@@ -223,6 +223,63 @@ fn the_hold_of_a_segment_that_is_made_anew_is_missed() {
     );
 }
 
+/// A checkpoint had decided already: what a scrub put right then came over what another segment had there by then.
+#[test]
+fn who_holds_a_segment_that_is_being_given_back_hears_of_it() {
+    let done = with_shard(|_, shard, view| async move {
+        let dead = emptied(&shard, view).await;
+        let info = Rc::clone(&shard.base.table().get(dead[0]).unwrap().info);
+        // The checkpoint is written, and waits for a reader.
+        let reading = shard.base.grace.enter();
+        let giving = Rc::clone(&shard);
+        let giving = reactor::spawn(async move { giving.checkpoints.take().await });
+        reactor::sleep(WHILE).await;
+        assert!(are_there(&shard, &dead));
+        let holder = Rc::clone(&shard);
+        let holding =
+            reactor::spawn(async move { holder.checkpoints.hold_segment(&info).await.is_some() });
+        reactor::sleep(WHILE).await;
+        drop(reading);
+        giving.await.unwrap().unwrap();
+        !holding.await.unwrap() && !are_there(&shard, &dead)
+    });
+    assert!(done, "somebody holds what was given back");
+}
+
+#[test]
+fn the_wait_for_a_checkpoint_that_gives_back_what_is_to_be_held_is_missed() {
+    misses(
+        Step::HoldWaits,
+        "what was given back",
+        who_holds_a_segment_that_is_being_given_back_hears_of_it,
+    );
+}
+
+/// Reclaim had moved a segment's blocks, and looked at once what was left: by the map that was all of it, and the segment
+/// was kept.
+#[test]
+fn what_was_moved_is_not_counted_where_it_was() {
+    let done = with_shard(|media, shard, view| async move {
+        let origin = found(&shard, view, 0).await.location.segment();
+        shard.reclaim.empty(origin).await.unwrap();
+        // The last of it takes longer than a look at the segment.
+        let range = crate::format::catalog::CatalogArea::LEAST.end()..u64::MAX;
+        let (operation, kind) = (Some(media::Operation::Write), media::Kind::Full);
+        let refusal = media::Refusal { operation, range, kind, times: Some(50) };
+        media.iter().for_each(|drive| drive.refuse(refusal.clone()));
+        shard.keeper.settle_reclaim().await.unwrap();
+        assert!(shard.reclaim.verify_dead(origin).await.unwrap());
+        let live = shard.base.table().get(origin).map_or(0, |segment| segment.live);
+        live == 0 && is_right(&shard, view, 0, &block(0, 1)).await
+    });
+    assert!(done, "a segment without anything in it is kept");
+}
+
+#[test]
+fn the_wait_for_the_map_to_learn_what_was_moved_is_missed() {
+    misses(Step::ReclaimLearnt, "is kept", what_was_moved_is_not_counted_where_it_was);
+}
+
 /// Has a block refer to what a copier found, which tells the log only now.
 async fn refer(shard: &Shard, view: View, at: u64, to: Stored) {
     let (key, source) = (Key::new(view, at), Key::new(view, 0));

@@ -9,6 +9,7 @@ use media::drive::Refusal;
 
 use super::*;
 use crate::area::read_label;
+use crate::canary::{Step, misses};
 use crate::drives::DriveState;
 use crate::format::area as at;
 use crate::format::catalog::CatalogArea;
@@ -649,6 +650,11 @@ fn what_one_of_two_memories_lost_is_taken_from_the_other() {
     reactor::simulate(2, async move {
         has(&all, &third, OpenOptions::default(), &model).await.close().await.unwrap();
     });
+}
+
+#[test]
+fn what_is_put_right_before_a_log_is_copied_is_missed() {
+    misses(Step::RingMends, "", what_one_of_two_memories_lost_is_taken_from_the_other);
 }
 
 /// It kept the pool closed, though the other had everything.

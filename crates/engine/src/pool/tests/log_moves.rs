@@ -260,6 +260,65 @@ fn a_log_stays_where_it_is_when_a_drive_does_not_take_it() {
     });
 }
 
+/// The device that the log is on, its control blocks damaged, looks like a copy that was left of it: who was told to make that
+/// blank would have lost the log.
+#[test]
+fn a_copy_that_does_not_say_what_it_is_is_made_blank_and_the_log_itself_is_not() {
+    let machine = Machine::new(2);
+    reactor::simulate(1, async move {
+        let (pool, v) = machine.create(machine.bbu(&[0]), 1).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 300, 1).await;
+        let device = |n: usize| &machine.devices[n];
+        device(1).write(0, &machine.memories[0].contents()).unwrap();
+        for n in [0, 1] {
+            [0, 4096].iter().for_each(|at| device(n).write(*at, &[0xA5; 64]).unwrap());
+            device(n).fence();
+        }
+        let refused = pool.move_log(machine.pmem(&[0])).await.unwrap_err();
+        assert!(refused.to_string().contains("has the log already"), "{refused}");
+        let refused = pool.move_log(machine.bbu(&[1])).await.unwrap_err();
+        assert!(refused.to_string().contains("write zeroes"), "{refused}");
+        device(1).write(0, &vec![0; usize64(LOG)]).unwrap();
+        pool.move_log(machine.bbu(&[1])).await.unwrap();
+        scribble(&v, &mut model, 300, 2).await;
+        verify(&v, &model).await;
+        pool.close().await.unwrap();
+        let pool = machine.open(machine.bbu(&[1])).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// Another pool's log had come to lie where this one's had been, shorter than what was left of that: it was taken for this
+/// pool's, with damaged control blocks, and written to.
+#[test]
+fn a_device_that_another_pool_has_by_now_is_not_taken_for_the_log() {
+    let machine = Rc::new(Machine::new(3));
+    let here = Rc::clone(&machine);
+    reactor::simulate(1, async move {
+        let (pool, v) = here.create(here.bbu(&[0]), 1).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 300, 1).await;
+        drop(pool);
+        let (_, drives) = simulated(4, 96 * MIB, 77);
+        let spec = PoolSpec { id: [8; 16], ..spec(&drives, here.bbu(&[0])) };
+        let spec = PoolSpec { name: "another".into(), log_bytes: Some(3 * MIB), ..spec };
+        let another = Pool::create(spec, &[]).await.unwrap();
+        let v = another.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        v.write(0, &block(0, 1)).await.unwrap();
+    });
+    let before = machine.memories[0].contents();
+    reactor::simulate(2, async move {
+        let accepting = OpenOptions { accept_loss: true, ..OpenOptions::default() };
+        for options in [OpenOptions::default(), accepting] {
+            let (drives, log) = (machine.drives.clone(), machine.bbu(&[0]));
+            assert!(Pool::open(drives, log, options, &[]).await.is_err());
+            assert!(machine.memories[0].contents() == before, "another pool's log is written to");
+        }
+    });
+}
+
 /// A log too long to have room set aside for it says so.
 #[test]
 fn a_log_that_is_long_for_its_drives_does_not_move_to_them() {

@@ -7,6 +7,7 @@ use reactor::now;
 
 use super::*;
 use crate::area::{read_label, write_label};
+use crate::canary::{Step, misses};
 use crate::drives::DriveState;
 use crate::format::area as at;
 use crate::format::label::DriveMark;
@@ -119,6 +120,36 @@ fn drives_that_missed_a_label_get_it_before_there_is_another() {
             pool.close().await.unwrap();
         }
     });
+}
+
+/// A drive had no means for a label, nor for the next: two behind the others, it looked like a copy from before their life.
+#[test]
+fn a_drive_is_never_further_behind_than_a_crash_leaves_it() {
+    let (media, all) = simulated(6, 128 * MIB, 0);
+    let given = all.clone();
+    reactor::simulate(1, async move {
+        let (pool, v) = create(&given, &LogSpec::Drives).await;
+        scribble(&v, &mut Model::new(), 100, 1).await;
+        let range = at::LABEL..at::LABEL + 2 * BLOCK as u64;
+        let (operation, kind) = (Some(Operation::Write), MediaKind::Full);
+        media[5].refuse(Refusal { operation, range, kind, times: None });
+        for _ in 0..3 {
+            let written = pool.0.common.superblock.write_labels(|_| ()).await;
+            assert_eq!(written.unwrap_err().kind, Kind::Full);
+        }
+        media[5].refuse_nothing();
+    });
+    reactor::simulate(2, async move {
+        let pool = open(&all, &LogSpec::Drives, OpenOptions::default()).await.unwrap();
+        let state = pool.status().await.unwrap().drives[5].state;
+        assert_eq!(state, DriveState::Online, "the drive is taken for an old copy");
+    });
+}
+
+#[test]
+fn labels_that_drives_missed_and_get_first_are_missed() {
+    let story = a_drive_is_never_further_behind_than_a_crash_leaves_it;
+    misses(Step::LabelsCatchUp, "", story);
 }
 
 /// Labels were refused for good, and a flush was tried for ever.

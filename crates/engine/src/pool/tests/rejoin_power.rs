@@ -210,6 +210,31 @@ fn the_flush_of_what_a_scrub_put_right_is_missed() {
     misses(Step::ScrubFlush, "reconstructed", what_a_scrub_put_right_stays_right);
 }
 
+/// Of what was begun while a drive was away it had no header, which say whose its units are where nothing else does.
+#[test]
+fn a_drive_that_counts_again_has_the_headers_of_its_units() {
+    let seed = 90;
+    reactor::simulate(seed, async move {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, seed).await;
+        rig.pull(1, seed).await;
+        scribble(&rig.v, &mut rig.model, 800, seed + 1).await;
+        rig.pool.audit_space().await.unwrap();
+        rig.give_back(1).await;
+        is_whole(&rig, 1).await;
+        let found = rig.scrub().await.position;
+        assert_eq!(found.damaged, 0, "what counts is not whole: {found:?}");
+    });
+}
+
+#[test]
+fn the_headers_of_a_drive_that_is_whole_are_missed() {
+    misses(
+        Step::RejoinHeaders,
+        "is not whole",
+        a_drive_that_counts_again_has_the_headers_of_its_units,
+    );
+}
+
 #[test]
 fn what_reads_put_right_stays_right_once_the_pool_was_closed() {
     for seed in 80..84 {

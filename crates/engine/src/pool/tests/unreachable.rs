@@ -6,6 +6,7 @@ use std::task::Poll;
 use media::SimulatedPmem;
 
 use super::*;
+use crate::canary::{Step, misses};
 use crate::format::area as at;
 use crate::format::label::Label;
 
@@ -91,6 +92,39 @@ fn nobody_sees_what_a_device_lacks_that_the_labels_call_current() {
             pool.close().await.unwrap();
         });
     }
+}
+
+/// The log was about to move, and records to gather: who read one saw what only one device had.
+#[test]
+fn nobody_sees_what_a_device_lacks_because_records_gather_from_now_on() {
+    let (media, all) = simulated(4, 256 * MIB, 1);
+    let ([_, late], log) = sides();
+    reactor::simulate(1, async move {
+        let pool = Pool::create(spec(&all, log), &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        v.write(0, &block(0, 1)).await.unwrap();
+        late.poison(0..8 * MIB);
+        let data = block(0, 2);
+        let mut write = Box::pin(v.write(0, &data));
+        let is_pending = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx).is_pending())).await;
+        assert!(is_pending, "it is to be told first");
+        // Who writes is gone, and the labels cannot be written for a while.
+        drop(write);
+        let range = at::LABEL..at::LABEL + 2 * BLOCK as u64;
+        let (operation, kind) = (Some(media::Operation::Write), media::Kind::Full);
+        media[0].refuse(media::Refusal { operation, range, kind, times: None });
+        let gathers = pool.each(|shard| async move { shard.base.log.gather().await });
+        let _ = reactor::timeout(std::time::Duration::from_millis(1), gathers).await;
+        let mut bytes = vec![0; BLOCK];
+        v.read(0, &mut bytes).await.unwrap();
+        assert!(bytes == block(0, 1), "what is seen may be lost with the labels");
+    });
+}
+
+#[test]
+fn what_a_log_settles_before_records_gather_is_missed() {
+    let story = nobody_sees_what_a_device_lacks_because_records_gather_from_now_on;
+    misses(Step::GatherSettles, "may be lost", story);
 }
 
 /// What had rotted on the first device the second did not give, and it went on being called current: the next opening

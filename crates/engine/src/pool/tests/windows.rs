@@ -10,6 +10,7 @@ use window::{Bad, Kind as RecordKind, Phase, Record, Writer};
 
 use super::snapshots::named;
 use super::*;
+use crate::canary::{Step, misses};
 use crate::{GrantedWindow, RingCopy, WindowEnd};
 
 const RING: u64 = window::RING_BYTES_MIN;
@@ -598,6 +599,14 @@ fn the_last_record_of_a_window_that_ended_is_known_as_lost_when_it_is_damaged() 
 #[test]
 fn the_last_record_of_an_idle_pool_is_known_as_lost_when_it_is_damaged() {
     last_record_is_damaged(false);
+}
+
+#[test]
+fn the_note_that_all_records_are_durable_is_missed() {
+    let story = the_last_record_of_a_window_that_ended_is_known_as_lost_when_it_is_damaged;
+    misses(Step::NoteDurable, "unwrap_err", story);
+    let story = the_last_record_of_an_idle_pool_is_known_as_lost_when_it_is_damaged;
+    misses(Step::NoteDurable, "unwrap_err", story);
 }
 
 fn last_record_is_damaged(by_window: bool) {

@@ -43,6 +43,8 @@ impl Front {
         let blocks = blocks.start..end;
         clone.check_change(blocks.start * BLOCK_BYTES, (end - blocks.start) * BLOCK_BYTES)?;
         assert!(clone.takes_turns(), "nobody writes in between");
+        // Whoever looked up what is inherited there waited for that already (`Pool::gather_changes`), and what snapshots see
+        // does not change: there is something to wait for only where nobody looked.
         self.carry_ancestors(ancestors).await?;
         let mut turn = match canary::skips(Step::DetachTurns) {
             true => None,

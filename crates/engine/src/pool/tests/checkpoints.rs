@@ -1,0 +1,204 @@
+//! Checkpoints and trims: what the roots name, and where a log begins, is there in whatever moment power fails, on as many
+//! drives as the labels say.
+
+use std::time::Duration;
+
+use media::Operation;
+use media::drive::Refusal;
+
+use super::rejoin::settled;
+use super::snapshots::empty_all;
+use super::*;
+use crate::canary::{Step, misses};
+use crate::drives::DriveState;
+use crate::format::area as at;
+use crate::format::catalog::CatalogArea;
+use crate::shard::Shard;
+
+const DEGRADED: OpenOptions = OpenOptions {
+    degraded: true,
+    import: false,
+    accept_loss: false,
+    unattended: false,
+    known_term: 0,
+};
+
+/// A pool of four drives of which one may go, and a volume with something in it; nothing is under way.
+async fn filled(drives: &[Arc<Drive>], log: LogSpec, seed: u64) -> (Pool, Volume, Model) {
+    let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(drives, log) };
+    let pool = Pool::create(PoolSpec { au_bytes: Some(MIB), ..spec }, &[]).await.unwrap();
+    let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+    let mut model = Model::new();
+    scribble(&v, &mut model, 600, seed).await;
+    reactor::sleep(Duration::from_secs(1)).await;
+    (pool, v, model)
+}
+
+async fn flush(pool: &Pool) {
+    pool.each(|shard: Rc<Shard>| async move { shard.keeper.flush().await }).await.unwrap();
+}
+
+fn cut(media: &[Arc<Simulated>], seed: u64) {
+    media.iter().for_each(|drive| drive.power_cut(&mut Prng::new(seed)));
+    media.iter().for_each(|drive| drive.power_on());
+}
+
+fn without(drives: &[Arc<Drive>], gone: usize) -> Vec<Arc<Drive>> {
+    let there = drives.iter().enumerate().filter(|(n, _)| *n != gone);
+    there.map(|(_, drive)| Arc::clone(drive)).collect()
+}
+
+/// Power failed right behind a checkpoint, and its manifest was in the drives' caches, or on its way there.
+#[test]
+fn what_a_root_names_is_there_after_a_power_cut() {
+    for seed in 0..6 {
+        let (media, all) = simulated(4, 96 * MIB, seed * 100);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let (given, same) = (all.clone(), log.clone());
+        let model = reactor::simulate(seed, async move {
+            let (pool, _, model) = filled(&given, same, seed).await;
+            flush(&pool).await;
+            cut(&media, seed);
+            model
+        });
+        reactor::simulate(seed, async move {
+            let opened = Pool::open(all, log, OpenOptions::default(), &[]).await;
+            let pool = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            verify(&pool.volume("db").unwrap(), &model).await;
+        });
+    }
+}
+
+#[test]
+fn the_flush_before_a_root_is_missed() {
+    misses(Step::CheckpointFlush, "seed", what_a_root_names_is_there_after_a_power_cut);
+}
+
+#[test]
+fn the_wait_for_metadata_on_its_way_is_missed() {
+    misses(Step::MetadataInFlight, "seed", what_a_root_names_is_there_after_a_power_cut);
+}
+
+/// The ring had come round, and its records lay over those that its control block still began with.
+#[test]
+fn a_log_does_not_begin_with_what_was_written_over() {
+    let (all, log) = (drives(4, 96 * MIB), LogSpec::Bbu(vec![pmem(4 * MIB)]));
+    let (given, same) = (all.clone(), log.clone());
+    let model = reactor::simulate(1, async move {
+        let (pool, v, mut model) = filled(&given, same, 1).await;
+        // More than twice the ring.
+        scribble(&v, &mut model, 600, 2).await;
+        assert!(pool.undestaged().unwrap()[0].start > 0);
+        model
+    });
+    reactor::simulate(2, async move {
+        let opened = Pool::open(all, log, OpenOptions::default(), &[]).await;
+        let pool = opened.unwrap_or_else(|error| panic!("the log is not there: {error}"));
+        verify(&pool.volume("db").unwrap(), &model).await;
+    });
+}
+
+#[test]
+fn the_control_block_before_a_trim_is_missed() {
+    misses(Step::TrimControl, "", a_log_does_not_begin_with_what_was_written_over);
+}
+
+/// Blocks were moved while a drive failed, and their old places given back with the next checkpoint: no log has them. After
+/// a crash the labels called the drive whole, nobody made anew what it lacked, and with another drive it was lost.
+#[test]
+fn a_drive_that_lacks_what_a_root_names_is_made_whole_after_a_crash() {
+    let (media, all) = simulated(4, 96 * MIB, 1);
+    let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+    let (given, same) = (all.clone(), log.clone());
+    let model = reactor::simulate(1, async move {
+        let (pool, _, model) = filled(&given, same, 1).await;
+        pool.audit_space().await.unwrap();
+        let (operation, kind) = (Some(Operation::Write), media::Kind::Medium);
+        let range = CatalogArea::LEAST.end()..u64::MAX;
+        media[1].refuse(Refusal { operation, range, kind, times: Some(1) });
+        empty_all(&pool).await;
+        let state = pool.status().await.unwrap().drives[1].state;
+        assert_eq!(state, DriveState::Failed);
+        cut(&media, 1);
+        model
+    });
+    let (given, same) = (all.clone(), log.clone());
+    reactor::simulate(2, async move {
+        let pool = Pool::open(given, same, OpenOptions::default(), &[]).await.unwrap();
+        while pool.status().await.unwrap().drives[1].state == DriveState::Missing {
+            reactor::yield_now().await;
+        }
+        assert_eq!(settled(&pool, 1).await.0, DriveState::Online);
+        pool.close().await.unwrap();
+    });
+    reactor::simulate(3, async move {
+        let opened = Pool::open(without(&all, 0), log, DEGRADED, &[]).await;
+        let pool = opened.unwrap_or_else(|error| panic!("one drive is too many: {error}"));
+        verify(&pool.volume("db").unwrap(), &model).await;
+    });
+}
+
+#[test]
+fn labels_that_tell_after_a_root_are_missed() {
+    misses(Step::RootTells, "", a_drive_that_lacks_what_a_root_names_is_made_whole_after_a_crash);
+}
+
+/// Half of a mirror did not take a change of the catalog. Its labels were as new as those that the node had seen, and from
+/// that half alone the pool was opened, without a volume of which somebody was told.
+#[test]
+fn a_drive_that_lacks_a_change_of_the_catalog_is_not_the_pool_by_itself() {
+    let (media, all) = simulated(2, 64 * MIB, 1);
+    let log = LogSpec::Bbu(vec![pmem(4 * MIB)]);
+    let (given, same) = (all.clone(), log.clone());
+    let known_term = reactor::simulate(1, async move {
+        let scheme = raid::Scheme::Mirror { copies: 2 };
+        let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&given, same) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let (operation, kind) = (Some(Operation::Write), media::Kind::Medium);
+        let range = at::CATALOG..CatalogArea::LEAST.end();
+        media[1].refuse(Refusal { operation, range, kind, times: Some(1) });
+        pool.create_volume(volume("db", MIB)).await.unwrap();
+        assert_eq!(media[1].counters().errors, 1);
+        pool.durable_term()
+    });
+    reactor::simulate(2, async move {
+        let knows = OpenOptions { known_term, ..DEGRADED };
+        match Pool::open(without(&all, 0), log.clone(), knows, &[]).await {
+            Err(error) => assert_eq!(error.kind, Kind::Missing, "{error}"),
+            Ok(pool) => assert_eq!(pool.volumes(), ["db"], "a volume is gone"),
+        }
+        let pool = Pool::open(without(&all, 1), log, knows, &[]).await.unwrap();
+        assert_eq!(pool.volumes(), ["db"]);
+    });
+}
+
+#[test]
+fn labels_that_tell_after_a_change_of_the_catalog_are_missed() {
+    misses(
+        Step::CatalogTells,
+        "is gone",
+        a_drive_that_lacks_a_change_of_the_catalog_is_not_the_pool_by_itself,
+    );
+}
+
+/// It had failed at a moment when nobody wrote, so that the labels did not say so yet.
+#[test]
+fn a_drive_that_failed_just_now_is_taken_back() {
+    let (media, all) = simulated(4, 96 * MIB, 1);
+    reactor::simulate(1, async move {
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let (pool, v, model) = filled(&all, log, 1).await;
+        media[1].fail();
+        pool.try_drives().await.unwrap();
+        media[1].revive();
+        let back = pool.rejoin(Arc::clone(&all[1])).await;
+        assert_eq!(back.unwrap_or_else(|error| panic!("it stays away: {error}")), 1);
+        assert_eq!(settled(&pool, 1).await.0, DriveState::Online);
+        verify(&v, &model).await;
+    });
+}
+
+#[test]
+fn labels_that_tell_before_a_drive_is_taken_back_are_missed() {
+    misses(Step::ReadmitTells, "it stays away", a_drive_that_failed_just_now_is_taken_back);
+}

@@ -257,10 +257,12 @@ pub enum Step {
     DetachTurns,
     /// Ancestors are needed no more once those are done who found something there.
     DetachHeirs,
+    /// What is put into a copy of a window's ring is there before the header that says so.
+    WindowMends,
 }
 
 impl Step {
-    pub const ALL: [Self; 71] = [
+    pub const ALL: [Self; 72] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -332,6 +334,7 @@ impl Step {
         Self::DetachWriters,
         Self::DetachTurns,
         Self::DetachHeirs,
+        Self::WindowMends,
     ];
 }
 

@@ -636,3 +636,36 @@ fn last_record_is_damaged(by_window: bool) {
         pool.close().await.unwrap();
     });
 }
+
+/// A host died when it had stored a record in one of two copies of its ring. Power failed while the other copy got it, which
+/// had its header then and not its data: of a record that nobody was told is complete, it was said that it is lost.
+#[test]
+fn what_is_put_into_a_copy_of_a_ring_is_whole_or_not_there() {
+    for (seed, fence) in (0..12).flat_map(|seed| (1..4).map(move |fence| (seed, fence))) {
+        let (drives, (memories, log)) = (drives(6, 128 * MIB), memory(2));
+        let LogSpec::Bbu(devices) = &log else { panic!("bbu") };
+        let alone = LogSpec::Bbu(vec![Arc::clone(&devices[1])]);
+        let (given, late) = (drives.clone(), Arc::clone(&memories[1]));
+        reactor::simulate(seed, async move {
+            let (pool, v) = created(&given, &log, 1).await;
+            let mut host = grant(&pool, 40).await;
+            host.granted.rings.iter_mut().for_each(|ring| ring.copies.truncate(1));
+            let data = block(0, 1);
+            assert!(host.store(0, &data, stdx::crc32c(&data)).is_some());
+            late.cut_at_fence(fence);
+            let _ = read(&v, 0).await;
+        });
+        memories[1].crash(&mut Prng::new(seed));
+        reactor::simulate(100 + seed, async move {
+            let pool = reopened(&drives, &alone).await;
+            let lost = pool.take_window_ends().iter().any(|end| end.lost);
+            assert!(!lost, "seed {seed}, fence {fence}: nobody was told that it is complete");
+        });
+    }
+}
+
+#[test]
+fn the_fence_between_a_record_s_data_and_its_header_is_missed() {
+    let story = what_is_put_into_a_copy_of_a_ring_is_whole_or_not_there;
+    misses(Step::WindowMends, "nobody was told", story);
+}

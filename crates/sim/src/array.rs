@@ -140,7 +140,7 @@ impl Media {
                 seed: plan.seed ^ (u64_of(n) + 1) << 32,
                 volatile_cache: shape.volatile_caches,
                 power: Arc::clone(&power),
-                in_flight: taking::in_flight(plan.outlives, false, canary),
+                in_flight: taking::in_flight(plan.outlives, false),
                 ..SimulatedOptions::default()
             })
         };
@@ -158,7 +158,7 @@ impl Media {
             drives: shape.all_drives().enumerate().map(drive).collect(),
             pmem: Rc::new(RefCell::new((0..memories).map(memory).collect())),
             others: Rc::new(RefCell::new((0..others).map(memory).collect())),
-            far: remote::Far::new(plan, &power, canary).map(Rc::new),
+            far: remote::Far::new(plan, &power).map(Rc::new),
             log_loss: Cell::default(),
             plan: plan.clone(),
             power,

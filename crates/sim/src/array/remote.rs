@@ -14,7 +14,6 @@ use super::operator::newest_label;
 use super::{Media, Seen, memory};
 use crate::plan::{Plan, Remote};
 use crate::rough::moment;
-use engine::canary::Canary;
 use engine::format::label::{Label, LogKind};
 use engine::{LogDevice, LogSpec, Pool};
 use media::drive::{Refusal, SimulatedContents, SimulatedOptions};
@@ -91,7 +90,7 @@ pub(super) struct Far {
 }
 
 impl Far {
-    pub fn new(plan: &Plan, power: &Arc<Power>, canary: Option<Canary>) -> Option<Self> {
+    pub fn new(plan: &Plan, power: &Arc<Power>) -> Option<Self> {
         let remote = plan.remote?;
         let capacity = plan.shape.log_bytes.next_multiple_of(4096);
         let drive = Simulated::new(SimulatedOptions {
@@ -99,7 +98,7 @@ impl Far {
             seed: plan.seed ^ 0x5eed_0fa4_0000_0002,
             volatile_cache: !plan.seed.is_multiple_of(4),
             power: Arc::clone(power),
-            in_flight: super::taking::in_flight(plan.outlives, true, canary),
+            in_flight: super::taking::in_flight(plan.outlives, true),
             ..SimulatedOptions::default()
         });
         Some(Self {

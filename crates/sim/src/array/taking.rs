@@ -21,11 +21,10 @@ const MUCH_LONGER: u64 = 24;
 const LONGER_THERE: u64 = 17;
 
 /// What becomes of changes in flight to drives here, or to another machine.
-pub(super) fn in_flight(outlives: bool, remote: bool, canary: Option<Canary>) -> InFlight {
+pub(super) const fn in_flight(outlives: bool, remote: bool) -> InFlight {
     match (outlives, remote) {
         (false, _) => InFlight::Waiter,
         (true, false) => InFlight::Kernel,
-        (true, true) if canary == Some(Canary::ClaimsEarly) => InFlight::Unfenced,
         (true, true) => InFlight::Fenced,
     }
 }

@@ -21,6 +21,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     accept_loss: false,
     unattended: false,
     known_term: 0,
+    known_log: None,
 };
 
 /// A pool of four drives of which one may go, and a volume with something in it; nothing is under way.

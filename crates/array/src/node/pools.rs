@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::Node;
 use super::opening::{log_lost, log_rebuilt, not_served};
 use crate::jobs::Task;
+use crate::limits::DELETE_PATIENCE;
 use crate::pools::{New, OpenPool, Opener, documents, is_drive_of, needs};
 use crate::{Error, Result};
 
@@ -286,6 +287,9 @@ impl Node {
 
     pub(super) fn give_pool(&self, name: &Name, task: &Task) -> Result<()> {
         let _turn = self.turn(name, task)?;
+        if let Ok(pool) = self.open_pool_named(name) {
+            check_nothing_comes(&pool)?;
+        }
         task.commit(0, 1, "closes it: what its log holds goes to its drives")?;
         let of = name.clone();
         let open = self.owner.ask(move |owned| {
@@ -301,6 +305,7 @@ impl Node {
         let exported = open.map_or(Ok(()), |pool| {
             let exported = pool.export();
             pool.ends_at_close().iter().for_each(|end| self.tell_window_end(name, end));
+            self.tell_what_comes(&pool);
             exported
         });
         let (of, wait) = (name.clone(), self.settings.wait_for_drives);
@@ -325,4 +330,33 @@ impl Node {
         }
         Ok(())
     }
+
+    /// A drive did not answer what it was asked to write when its pool was closed: another machine must not have it yet.
+    fn tell_what_comes(&self, pool: &OpenPool) {
+        for path in pool.await_changes(DELETE_PATIENCE) {
+            let words = format!(
+                "pool {} was closed to be exported, and {} may still be written to by this node: open the pool nowhere \
+                 else before that is over, which the kernel sees to when it gives the drive up",
+                pool.name(),
+                path.display()
+            );
+            self.events.record(Severity::Error, words);
+        }
+    }
+}
+
+/// Refuses to export a pool while a drive of it may still be changed by what nobody waits for: another machine would have
+/// the pool by then, and nothing there tells it.
+fn check_nothing_comes(pool: &OpenPool) -> Result<()> {
+    let late = pool.await_changes(DELETE_PATIENCE);
+    let Some(path) = late.first() else { return Ok(()) };
+    let what = format!(
+        "pool {} is not exported: {} does not answer what it was asked to write",
+        pool.name(),
+        path.display()
+    );
+    Err(Error::new(Kind::Conflict, what).help(
+        "that would come after another machine has the pool: export it again once the kernel gave the drive up, or after \
+         the drive was pulled",
+    ))
 }

@@ -5,18 +5,20 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use api::v1::{Kind, LogPolicy};
 use api::value::{LogPlace, Name};
 use engine::format::label::{Label, StaysOut};
 use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, WindowEnd};
-use reactor::{Call, Handle};
+use reactor::{Call, Handle, now_exact};
 use uuid::Uuid;
 
 use super::held::Volumes;
 use super::made_of::{self, MadeOf, Member, Progress, seen};
 use super::{RejoinPace, blank, told};
+use crate::limits::REST_LOOK;
 use crate::lock::{Lock, is_at};
 use crate::{Error, Result};
 
@@ -469,6 +471,22 @@ impl OpenPool {
     /// Whether the kernel may still change what a drive holds, with nobody waiting for it.
     pub fn has_late_changes(&self) -> bool {
         self.media().iter().any(|member| member.drive.has_late_changes())
+    }
+
+    /// Waits until the kernel has no change of its drives any more that nobody waits for, or for so long. Gives where
+    /// those are that it still has some of.
+    pub fn await_changes(&self, patience: Duration) -> Vec<PathBuf> {
+        let begun = now_exact();
+        loop {
+            let media = self.media();
+            let late = media.iter().filter(|member| member.drive.has_late_changes());
+            let late: Vec<_> = late.map(|member| member.path.clone()).collect();
+            drop(media);
+            if late.is_empty() || Duration::from_nanos(now_exact() - begun) >= patience {
+                return late;
+            }
+            thread::park_timeout(REST_LOOK);
+        }
     }
 
     /// Where those of its drives are whose contents may still change.

@@ -250,7 +250,7 @@ mod tests {
         let hardware = serde_json::json!({ "state": "known", "temperature_celsius": 40 });
         let spare = serde_json::json!({
             "pool": "fast", "id": "5f0c4f0e-5d39-4b43-8d39-0d6a2f3f7a10", "path": "/dev/nvme9n1",
-            "health": "spare", "size": 1, "hardware": hardware.clone(),
+            "health": "spare", "state": "spare", "size": 1, "hardware": hardware.clone(),
         });
         let of = |labels: Vec<(&'static str, String)>, prefix: &'static str| {
             let spare: api::v1::Spare = serde_json::from_value(spare.clone()).unwrap();

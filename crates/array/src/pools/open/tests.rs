@@ -5,7 +5,7 @@ use media::Drive;
 
 use super::*;
 use engine::LogSpec;
-use media::drive::SimulatedOptions;
+use media::drive::{InFlight, SimulatedOptions};
 
 fn made_of(media: &[Arc<Simulated>]) -> MadeOf {
     let member = |(n, medium): (usize, &Arc<Simulated>)| Member {
@@ -43,6 +43,43 @@ fn a_drive_that_takes_no_flushes_is_named_and_done_without() {
     let pool = OpenPool::open(on.clone(), made_of(&media), degraded).unwrap();
     let paths = pool.paths();
     assert!(paths[5].is_none() && paths[..5].iter().all(Option::is_some), "{paths:?}");
+    pool.close();
+    on.iter().for_each(Handle::stop);
+}
+
+/// A drive hung, and its pool was exported: what it had not answered could come after another machine had the pool.
+#[test]
+fn what_a_drive_has_not_answered_is_known_before_its_pool_is_another_machines() {
+    let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "test".into() };
+    let on = vec![Reactor::start(config).unwrap()];
+    let options = |seed| SimulatedOptions {
+        capacity: 192 << 20,
+        seed,
+        in_flight: InFlight::Kernel,
+        ..Default::default()
+    };
+    let media: Vec<_> = (0..4).map(|n| Simulated::new(options(n))).collect();
+    let asked = Asked {
+        name: "fast".into(),
+        id: Uuid::from_bytes([7; 16]),
+        scheme: raid::Scheme::Raid6,
+        log_bytes: Some(16 << 20),
+        shards: Some(1),
+    };
+    let pool = OpenPool::create(on.clone(), made_of(&media), asked).unwrap();
+    assert!(pool.await_changes(Duration::ZERO).is_empty());
+    let hung = Arc::clone(&media[2]);
+    let asked = on[0].call(move || async move {
+        hung.set_hanging(true);
+        let drive = Drive::Simulated(hung);
+        let data = reactor::buffer::pool().alloc(4096).await;
+        let write = drive.write(100 << 20, data, false);
+        reactor::timeout(Duration::from_millis(5), write).await.is_err()
+    });
+    assert!(asked.wait().unwrap(), "nobody waits for it any more");
+    let late = pool.await_changes(Duration::from_millis(50));
+    assert_eq!(late, [Path::new("/drives/2")]);
+    media[2].set_hanging(false);
     pool.close();
     on.iter().for_each(Handle::stop);
 }

@@ -170,7 +170,7 @@ fn a_drive_that_an_operator_takes_out_stays_out_until_it_is_wanted_back() {
         rig.pool.fail_drive(2).await.unwrap();
         assert_eq!(states(&rig.pool).await[2], DriveState::Failed);
         let error = rig.pool.rejoin(Arc::clone(&rig.drives[2])).await.unwrap_err();
-        assert!(error.context.contains("taken out by an operator"), "{error}");
+        assert!(error.context.contains("an operator took it out"), "{error}");
         scribble(&rig.v, &mut rig.model, 300, 80).await;
         rig.pool.clone().close().await.unwrap();
         // Nor does it come back with an opening.

@@ -44,7 +44,8 @@ impl Search {
         life: &Life,
         drive: &DriveStatus,
     ) -> Option<(Severity, String)> {
-        let was_in = before.is_some_and(|before| before.id == life.id && before.state.works());
+        // One that nobody has looked at yet has failed since its pool was opened, too: the engine knows why.
+        let was_in = before.is_none_or(|before| before.id != life.id || before.state.works());
         let name = &self.name;
         match &drive.cause {
             Some(cause @ Cause::Faults(_)) if was_in && life.state.is_lost() => {

@@ -308,7 +308,8 @@ impl Pool {
                 cause: drives.cause(index).cloned(),
                 changed: drives.changed(index),
                 leaving: record.is_leaving,
-                vacant: record.mark == DriveMark::Vacant,
+                // One that comes there counts, and could be lost, once it is online: labels say so a moment earlier.
+                vacant: record.mark == DriveMark::Vacant || drives.is_vacant(index),
                 slow: drives.is_slow(index),
                 bytes: u64::from(record.au_count) * label.layout.au_bytes,
                 counters,

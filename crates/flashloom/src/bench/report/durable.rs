@@ -71,9 +71,11 @@ impl Served {
         let served = Self { log, drives: dir.join("drives"), port: port_of(node) };
         std::fs::create_dir_all(&served.drives)
             .map_err(|error| Failure::new(Exit::Failed, error))?;
-        let path = |nth: usize| served.drives.join(nth.to_string());
-        let drives = (0..DRIVES).map(|nth| json!({"path": path(nth), "size": "1GiB"}));
-        let drives: Vec<Value> = drives.collect();
+        let drive = |nth: usize| {
+            let path = served.drives.join(nth.to_string());
+            format!("{},size=1GiB", path.display())
+        };
+        let drives: Vec<String> = (0..DRIVES).map(drive).collect();
         let log = format!("bbu:{}", served.log.display());
         node.create_pool(&read(json!({"name": POOL, "drives": drives, "log": [log]}))?)?;
         let volume = json!({"name": "small", "size": BYTES, "block_size": 512});

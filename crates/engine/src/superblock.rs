@@ -280,8 +280,13 @@ impl Superblock {
             area::wipe_copies(&drive, self.kept.area()).await?;
         }
         let _turn = self.turn.hold().await;
-        self.drives.take_back(index, drive)?;
         let mut label = self.label();
+        // Why it is out may have been told only just now.
+        if let Some(why) = label.drives[usize::from(index)].stays_out {
+            let context = format!("drive {index} of pool {} stays out: {why}", label.name);
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        self.drives.take_back(index, drive)?;
         label.drives[usize::from(index)].is_leaving = false;
         self.begin_resync(index, label).await
     }

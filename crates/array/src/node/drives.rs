@@ -148,7 +148,7 @@ impl Node {
             return Err(error);
         }
         if before != path {
-            pool.unlock(&before);
+            pool.unlock(usize::from(of.index), &before);
         }
         pool.moved(usize::from(of.index), path, lock);
         Ok(before)
@@ -211,13 +211,15 @@ impl Node {
         Ok(of)
     }
 
-    /// Waits until a drive is taken into use that came to a place where nothing lies.
+    /// Waits until a drive is taken into use that came to a place where nothing lies; not while making drives whole is paused,
+    /// which it waits for then.
     pub(super) fn wait_until_it_counts(&self, pool: &OpenPool, of: &PoolDrive) -> Result<()> {
         loop {
             let drive = drive_of(&pool.status_in(DRIVE_LOOK)?, of)?;
             let failure = drive.rejoin.and_then(|rejoin| rejoin.failure);
             match drive.state {
                 DriveState::Online => return Ok(()),
+                DriveState::Rejoining if self.rejoin_pace(&of.pool)?.paused => return Ok(()),
                 DriveState::Rejoining => {}
                 DriveState::Missing | DriveState::Failed => {
                     let why = failure.unwrap_or_else(|| "it failed".to_owned());

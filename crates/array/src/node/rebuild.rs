@@ -215,7 +215,7 @@ impl Node {
         let pool = self.view().serving()?.pools.pool(&of.pool)?;
         self.empty(&pool, Some(of.index), how, task)?;
         if let Some(path) = pool.paths().get(usize::from(of.index)).cloned().flatten() {
-            pool.unlock(&path);
+            pool.unlock(usize::from(of.index), &path);
         }
         let words = format!(
             "nothing of pool {} is left on its drive {}, which is out of use",

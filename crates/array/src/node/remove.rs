@@ -190,14 +190,14 @@ impl Node {
         let at = self.place_of_drive(of)?;
         pool.leaves(usize::from(of.index));
         let Some(at) = at else { return Ok(Wiped::Yes) };
-        pool.unlock(&at);
-        if !at.exists() {
-            return Ok(Wiped::Gone(at));
-        }
         // What a drive was asked to write, and has not answered, would come after it was wiped.
-        if pool.has_late_changes() {
+        if at.exists() && pool.is_late_at(&at) {
             let what = format!("{} may still be written to", at.display());
             return Ok(Wiped::No(Error::new(Kind::Failed, what)));
+        }
+        pool.unlock(usize::from(of.index), &at);
+        if !at.exists() {
+            return Ok(Wiped::Gone(at));
         }
         let opener = self.view().serving()?.pools.opener();
         match opener.wipe(&at, pool.id(), of.index, drive.id) {

@@ -1,7 +1,7 @@
 //! Drives that stay slower than the others: a spare comes to the pool for one, beside it, and then it is emptied. The pool
 //! bears as much as ever all the while, and what the drive has is read from it where it answers.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use api::v1::{Kind, Severity};
 use api::value::{Name, PoolDrive};
@@ -38,6 +38,11 @@ impl Node {
         // Each new place has the next index. None that is vacant is filled: a drive that comes to one is lost to the labels
         // until it is whole, and one that is added is not.
         let _turn = self.turn(&of.pool, task)?;
+        let drives = pool.status()?.drives;
+        if drives.iter().any(|drive| drive.state != DriveState::Online && !drive.vacant) {
+            let what = format!("pool {} lacks a drive: that comes first", of.pool);
+            return Err(Error::new(Kind::Conflict, what).help("the spare stands by as before"));
+        }
         let (def, place) =
             self.use_spare(pool, spare, |member, lock| self.widen(pool, member, Some(lock)))?;
         self.spare_used(&of.pool, def.id, Some(of.index))?;
@@ -68,7 +73,14 @@ impl Node {
 
     /// A spare did not come to a place that it was to have.
     pub(super) fn forget_place(&self, of: &PoolDrive) -> Result<()> {
-        let forgot = self.keep_place(of, Path::new("")).map(drop);
+        let index = usize::from(of.index);
+        let forgot = self.remember(&of.pool, move |def| {
+            // Another one may have come there since.
+            let is_spares = |at: &PathBuf| def.spares.iter().any(|spare| spare.path == *at);
+            if def.drives.get(index).is_some_and(is_spares) {
+                def.drives[index] = PathBuf::new();
+            }
+        });
         self.tell_unless_kept(&of.pool, forgot)
     }
 

@@ -11,6 +11,7 @@ use api::value::{DrivePath, LogPlace, Name};
 use engine::format::label::Label;
 use engine::{LogDevice, LogSpec};
 use media::Drive;
+use stdx::num::usize64;
 use uuid::Uuid;
 
 use super::blank::{self, ends};
@@ -23,6 +24,9 @@ use crate::{Error, Result};
 
 /// How much a drive is asked to free at once: it goes on with what others ask of it in between.
 const FREED_AT_ONCE: u64 = 1 << 30;
+
+/// What a log says of itself is in there.
+const LOG_FRONT: u64 = 1 << 20;
 
 impl Pools {
     /// Notes that a pool is being deleted, and gives it if it is open.
@@ -182,9 +186,8 @@ impl Opener {
 
     /// Removes the file of a log, if it is this pool's.
     fn remove_log(&self, place: &LogPlace, path: &Path, pool: Uuid) -> Result<()> {
-        if self.log_of(place, pool)?.is_none() {
-            return Ok(());
-        }
+        // Held until it is gone.
+        let Some(_held) = self.log_of(place, pool)? else { return Ok(()) };
         fs::remove_file(path)
             .map_err(|error| Error::failed(format!("cannot remove the log {place}"), error))
     }
@@ -192,14 +195,26 @@ impl Opener {
     /// Makes a namespace of another target read as zeroes, if this pool's log is there: what hosts wrote is in it.
     fn clear_log(&self, place: &LogPlace, pool: Uuid) -> Result<()> {
         let Some((log, locks)) = self.log_of(place, pool)? else { return Ok(()) };
+        let Some(LogDevice::Remote(remote)) = log.devices().pop() else { return Ok(()) };
+        let (looked_at, pool) = (remote.clone(), *pool.as_bytes());
+        let looked = self
+            .home()?
+            .call(move || async move { engine::log::is_of_pool_alone(&looked_at, pool).await });
+        let by =
+            looked.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
+        let by =
+            by.map_err(|error| Error::failed(format!("cannot read the log {place}"), error))?;
+        let Some(by) = by else {
+            let what = format!(
+                "{place} has something beside what was left of the pool's log: it is not cleared"
+            );
+            return Err(Error::new(Kind::Failed, what));
+        };
         let (tell, told) = channel();
         drop(self.home()?.call(move || async move {
             let _held = locks;
-            for device in log.devices() {
-                let LogDevice::Remote(remote) = device else { continue };
-                let cleared = zero(&remote.drive, &tell).await;
-                let _ = tell.send(Some(cleared));
-            }
+            let cleared = zero(&remote.drive, by, &tell).await;
+            let _ = tell.send(Some(cleared));
         }));
         follow(&told, &place.to_string())
     }
@@ -270,13 +285,19 @@ async fn clear(drive: &Drive, told: &Sender<Option<Cleared>>) -> Cleared {
     drive.flush().await
 }
 
-/// Has a drive of another machine read as zeroes, all of it.
-async fn zero(drive: &Drive, told: &Sender<Option<Cleared>>) -> Cleared {
-    let mut offset = 0;
-    while offset < drive.capacity() {
-        let len = FREED_AT_ONCE.min(drive.capacity() - offset);
+/// Has a drive of another machine read as zeroes, all of it, as long as it is reached by this connection: by another one
+/// somebody else's may be reached. What says whose it is goes last, so that another attempt finds it.
+async fn zero(drive: &Drive, by: u64, told: &Sender<Option<Cleared>>) -> Cleared {
+    let capacity = drive.capacity();
+    let front = LOG_FRONT.min(capacity);
+    let pieces = (front..capacity).step_by(usize64(FREED_AT_ONCE));
+    let rest = pieces.map(|offset| (offset, FREED_AT_ONCE.min(capacity - offset)));
+    for (offset, len) in rest.chain([(0, front)]) {
+        if drive.connection() != Some(by) {
+            let (kind, operation) = (media::Kind::Gone, media::Operation::WriteZeroes);
+            return Err(media::Error { kind, operation, offset, len, source: None });
+        }
         drive.write_zeroes(offset, len, true).await?;
-        offset += len;
         let _ = told.send(None);
     }
     drive.flush().await

@@ -23,6 +23,14 @@ impl Pools {
         if known.def.deleting {
             return Err(deleted_just_now(name));
         }
+        if known.ending.as_ref().is_some_and(|pool| !pool.let_go()) {
+            let what = format!(
+                "pool {name} was closed, and a drive of it has not answered what it was asked to write"
+            );
+            return Err(Error::new(api::v1::Kind::Conflict, what).help(
+                "export it again once the kernel gave the drive up, or after it was pulled",
+            ));
+        }
         known.def.exporting = true;
         Ok(known.pool().cloned())
     }

@@ -376,8 +376,16 @@ impl OpenPool {
         })
     }
 
-    /// Lets go of what holds this path.
-    pub fn unlock(&self, path: &Path) {
+    /// Lets go of what holds this path, where a drive was that had this place; not where another one of the pool is by now:
+    /// the system gives names anew.
+    pub fn unlock(&self, index: usize, path: &Path) {
+        let real = path.canonicalize().ok();
+        let is_here =
+            |other: &PathBuf| other == path || real.is_some() && other.canonicalize().ok() == real;
+        let others = self.paths().into_iter().enumerate().filter(|(place, _)| *place != index);
+        if others.filter_map(|(_, at)| at).any(|at| is_here(&at)) {
+            return;
+        }
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         // What was removed is at no path.
         locks.retain(|lock| lock.path() != path && !is_at(lock, path));
@@ -468,6 +476,11 @@ impl OpenPool {
         })
     }
 
+    /// Whether the kernel may still change what the drive at this path holds, with nobody waiting for it.
+    pub fn is_late_at(&self, path: &Path) -> bool {
+        self.media().iter().any(|member| member.path == path && member.drive.has_late_changes())
+    }
+
     /// Whether the kernel may still change what a drive holds, with nobody waiting for it.
     pub fn has_late_changes(&self) -> bool {
         self.media().iter().any(|member| member.drive.has_late_changes())
@@ -476,10 +489,13 @@ impl OpenPool {
     /// Waits until the kernel has no change of its drives any more that nobody waits for, or for so long. Gives where
     /// those are that it still has some of.
     pub fn await_changes(&self, patience: Duration) -> Vec<PathBuf> {
+        // What was replaced is nobody's of those who get the pool.
+        let paths = self.paths();
+        let is_own = |member: &&Member| paths.iter().flatten().any(|path| *path == member.path);
         let begun = now_exact();
         loop {
             let media = self.media();
-            let late = media.iter().filter(|member| member.drive.has_late_changes());
+            let late = media.iter().filter(|of| is_own(of) && of.drive.has_late_changes());
             let late: Vec<_> = late.map(|member| member.path.clone()).collect();
             drop(media);
             if late.is_empty() || Duration::from_nanos(now_exact() - begun) >= patience {

@@ -94,6 +94,8 @@ pub struct Search {
     pub(super) given_up: BTreeSet<u16>,
     /// One is just being put in a place.
     pub(super) is_claimed: bool,
+    /// One of its drives is lost, and no other.
+    pub(super) is_alone: bool,
 }
 
 /// What came of it.
@@ -159,6 +161,7 @@ impl Search {
             resting: BTreeSet::new(),
             given_up: BTreeSet::new(),
             is_claimed: false,
+            is_alone: false,
         }
     }
 

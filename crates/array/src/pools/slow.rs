@@ -232,7 +232,8 @@ impl Means<'_> {
             return SlowOutlook::Waits;
         }
         // First: the pool has as many drives after as before.
-        let fits = |spare: &&SpareDef| !known.has_spare && spare.size >= drive.bytes;
+        let has_room = self.drives.len() < engine::DRIVES_MAX;
+        let fits = |spare: &&SpareDef| has_room && !known.has_spare && spare.size >= drive.bytes;
         if let Some(spare) = self.spares.iter().find(fits) {
             return SlowOutlook::Spare(spare.clone());
         }

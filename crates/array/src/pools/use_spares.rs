@@ -13,13 +13,16 @@ use super::rebuild::is_lost;
 use super::returning::Search;
 
 impl Search {
-    /// Which spares take which places now. None while a rebuild goes on, or is paused.
+    /// Which spares take which places now. None while what lost drives had is rebuilt, or that is paused.
     pub(super) fn use_spares(
         &self,
         status: &PoolStatus,
         after: Option<Duration>,
     ) -> Vec<(PoolDrive, Uuid, Reason)> {
-        let moves = status.rebuild.as_ref().is_some_and(|rebuild| rebuild.is_under_way);
+        // A drive that works, and is emptied as it is slow, keeps nobody waiting whose redundancy is gone.
+        let is_out = |n: &u16| status.drives.get(usize::from(*n)).is_none_or(is_lost);
+        let moves = status.rebuild.as_ref();
+        let moves = moves.is_some_and(|of| of.is_under_way && of.drives.iter().any(is_out));
         if self.def.paused.is_some() || moves || self.is_claimed {
             return Vec::new();
         }

@@ -137,6 +137,10 @@ impl DriveRecord {
         if self.mark != mark {
             (self.mark, self.since) = (mark, epoch);
         }
+        if matches!(mark, DriveMark::Online | DriveMark::Rejoining) {
+            // It is back: a label that says both is none.
+            self.stays_out = None;
+        }
     }
 }
 
@@ -320,15 +324,17 @@ impl RawDrive {
             3 => DriveMark::Vacant,
             other => return Err(Bad::Field(later_mark(other))),
         };
+        let may_be = matches!(mark, DriveMark::Failed | DriveMark::Vacant);
         let stays_out = match (self.flags & RETIRED != 0, self.kept_out) {
             (true, _) => Some(StaysOut::Operator),
+            // Of one that is back, or was never out, it says nothing.
+            (false, _) if !may_be => None,
             (false, 0) => None,
             (false, FAULTS) => Some(StaysOut::Faults),
             (false, RETURNS) => Some(StaysOut::Returns),
             (false, _) => return Err(Bad::Field("why a drive is kept out")),
         };
         // Nobody relies on a drive that stays out.
-        let may_be = matches!(mark, DriveMark::Failed | DriveMark::Vacant);
         if self.flags & !(RETIRED | LEAVING) != 0 || stays_out.is_some() && !may_be {
             return Err(Bad::Field("flags of a drive"));
         }

@@ -21,11 +21,18 @@ pub enum Identity {
     Foreign,
 }
 
-/// What lies in the parts of all shards, `ring` being the number of the first one's.
+/// What lies in the parts of all shards, `ring` being the number of the first one's. `apart`: of a device that another pool
+/// may have by now, and not of a zone of the pool's own drives.
 ///
 /// # Errors
 /// `Failed` when the device cannot be read, `Invalid` for one that is too short.
-pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], ring: u64) -> Result<Identity> {
+pub async fn identify(
+    parts: &[Place],
+    bytes: u64,
+    pool: [u8; 16],
+    ring: u64,
+    apart: bool,
+) -> Result<Identity> {
     let mut newest: Option<(u64, Holder)> = None;
     let (mut foreign, mut another, mut failure, mut answers) = (false, false, None, false);
     for place in parts {
@@ -51,7 +58,7 @@ pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], ring: u64) ->
     if let Some((term, holder)) = newest {
         return Ok(Identity::Member { id: holder.member, term, beside: foreign || another });
     }
-    if another {
+    if another && apart {
         // Records of this log may be left behind what the other pool has of its own.
         return Ok(Identity::Foreign);
     }
@@ -66,7 +73,7 @@ pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], ring: u64) ->
         }
     }
     match failure {
-        _ if foreign => Ok(Identity::Foreign),
+        _ if foreign || another => Ok(Identity::Foreign),
         Some(error) if !answers => {
             Err(Error::caused(Kind::Failed, "the commit log's device cannot be read", error))
         }

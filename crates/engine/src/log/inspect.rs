@@ -1,14 +1,14 @@
 //! Looking at a log as it lies on its devices. Changes nothing, unlike opening it.
 
-use super::control::{Control, Holder};
+use super::control::{Control, Holder, SLOT};
 use super::device::{Store, commit_len, read_slot};
 use super::expected::Expected;
-use super::limits::CONTROL_BYTES;
+use super::limits::{CONTROL_BYTES, PAGE};
 use super::loss::{Search, newest_settled};
 use super::record::{HEADER, Kind, Record};
 use super::ring::Mark;
 use super::ring_of;
-use super::{Device, LogDevice, MemberId};
+use super::{Device, LogDevice, MemberId, RemoteLog};
 use crate::address::Key;
 use crate::error::Result;
 use stdx::num::{u64_of, usize64};
@@ -163,6 +163,32 @@ pub async fn records_left(device: &LogDevice) -> Result<Option<u64>> {
 /// What the device says.
 pub async fn pool_of(device: &LogDevice) -> Result<Option<[u8; 16]>> {
     Ok(control_at(device, 0).await?.map(|(_, holder)| holder.pool))
+}
+
+/// Whether a namespace of another target begins with the log of this pool, and nothing else, as somebody may have it by now:
+/// the connection by which that was seen.
+///
+/// # Errors
+/// What the namespace says.
+pub async fn is_of_pool_alone(remote: &RemoteLog, pool: [u8; 16]) -> Result<Option<u64>> {
+    let drive = &remote.drive;
+    // It connects where it has to.
+    drop(drive.read(0, usize64(PAGE)).await?);
+    let by = drive.connection();
+    let (mut has, mut other) = (false, false);
+    for slot in 0..2 {
+        let page = drive.read_by(by, slot * PAGE, usize64(PAGE)).await?;
+        let bytes: [u8; SLOT] = std::array::from_fn(|n| page[n]);
+        match Control::decode(&bytes) {
+            Ok((_, holder)) => {
+                has |= holder.pool == pool;
+                other |= holder.pool != pool;
+            }
+            Err(_) => other |= Control::remains(&bytes, pool) == Some(false),
+        }
+        other |= page[SLOT..].iter().any(|byte| *byte != 0);
+    }
+    Ok(by.filter(|_| has && !other))
 }
 
 /// The newest control slot at `offset`, whosever it is.

@@ -5,7 +5,7 @@ use super::limits::{CONTROL_BYTES, JOIN_STEP, PAGE};
 use super::place::Joining;
 use super::{Log, Shared, Turn};
 use crate::canary::{self, Canary, Step};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use reactor::yield_now;
 use stdx::num::u64_of;
 
@@ -16,6 +16,9 @@ impl Log {
     /// # Errors
     /// When it fails, or the log does.
     pub async fn join(&self, joining: Joining) -> Result<()> {
+        if let Some(kind) = self.shared.ended.get() {
+            return Err(Error::new(kind, "the commit log has ended: nothing is copied from it"));
+        }
         let slot = joining.tenant.slot;
         let bytes = self.shared.ring.borrow().control.ring_bytes + CONTROL_BYTES;
         let control = self.shared.ring.borrow().control;

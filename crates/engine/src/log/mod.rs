@@ -37,7 +37,7 @@ mod versions;
 
 pub use identify::{Identity, identify};
 pub(crate) use inspect::{Inspection, SlotSeen, inspect};
-pub use inspect::{RecordSeen, RecordWhat, pool_of, records_left};
+pub use inspect::{RecordSeen, RecordWhat, is_of_pool_alone, pool_of, records_left};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
 pub use members::{MemberId, Members, Owner, Tenant};
 pub use newest::Newest;

@@ -270,11 +270,17 @@ impl Pool {
     /// Whether a namespace that comes back may be written over: it has what it had of this log, or nothing. What is there
     /// by now may be another pool's, or somebody else's.
     async fn check_returned(&self, was: RemoteLog) -> Result<RemoteLog> {
+        let superblock = &self.0.common.superblock;
+        // Labels say that it is not the log's before it loses its name; the last one to fail has everything.
+        superblock.tell_failures().await?;
         let device = &LogDevice::Remote(was).answers().await?;
-        let label = self.0.common.superblock.label();
+        let label = superblock.label();
+        let is_current = |id| label.current_members().any(|member| member.id == id);
         let may_be_taken = match identify_device(&label, device).await? {
-            Identity::Member { term, .. } => term <= label.term,
-            Identity::Blank | Identity::Records => true,
+            Identity::Member { id, term, .. } => term <= label.term && !is_current(id),
+            // It may be the one that has everything, without a name.
+            Identity::Records => superblock.members.current() > 0,
+            Identity::Blank => true,
             Identity::Foreign => false,
         };
         match device {

@@ -229,7 +229,7 @@ pub(super) async fn answering(log: &LogSpec) -> (LogSpec, Option<Error>) {
 /// else, of whom little is to be seen, and what was there before beside it. (Memory without a battery has anything at all.)
 pub(super) async fn identify_device(label: &Label, device: &LogDevice) -> Result<Identity> {
     let parts: Vec<Place> = (0..label.shards).map(|shard| part_of(label, device, shard)).collect();
-    let identity = identify(&parts, label.log_bytes, label.pool, ring(label, 0)).await?;
+    let identity = identify(&parts, label.log_bytes, label.pool, ring(label, 0), true).await?;
     let is_remote = matches!(device, LogDevice::Remote(_));
     match identity {
         Identity::Member { beside: true, .. } if is_remote => Ok(Identity::Foreign),
@@ -286,7 +286,7 @@ async fn look_at_zones(label: &Label, drives: &DriveSet) -> Given {
         let Some(index) = member.drive else { continue };
         let part = |shard| zone_of(label, drives, index, shard).map(Place::Zone);
         let Some(parts) = (0..label.shards).map(part).collect::<Option<Vec<_>>>() else { continue };
-        match identify(&parts, label.log_bytes, label.pool, ring(label, 0)).await {
+        match identify(&parts, label.log_bytes, label.pool, ring(label, 0), false).await {
             Ok(Identity::Member { id, term, .. }) => {
                 given.term = given.term.max(term);
                 if id == member.id {

@@ -136,6 +136,11 @@ impl Pool {
             }
             match identify_device(label, &device).await? {
                 Identity::Blank => places.push(Candidate::Device(device)),
+                Identity::Member { term, .. } if term > label.term => {
+                    return invalid(
+                        "the device has the log of this pool as it went on elsewhere, with later labels than these",
+                    );
+                }
                 // A copy that it had before is written over from end to end.
                 Identity::Member { id, .. } if !label.current_members().any(|m| m.id == id) => {
                     places.push(Candidate::Device(device));

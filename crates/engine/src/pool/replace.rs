@@ -41,6 +41,8 @@ impl Pool {
         if self.0.closed.get() {
             return Err(Error::new(Kind::Gone, "the pool was closed"));
         }
+        // That it stays out may not have been told yet.
+        self.0.common.superblock.tell_failures().await?;
         self.0.common.superblock.unretire(index).await
     }
 

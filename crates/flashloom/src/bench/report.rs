@@ -97,7 +97,9 @@ pub fn run(global: &Global, args: &ReportArgs) -> Outcome {
         std::path::absolute(args.local.clone().or_else(|| made.clone()).unwrap_or_default())
             .map_err(|error| Failure::new(Exit::Failed, error))?;
     if let Some(path) = &made {
-        let file = std::fs::File::create(path).and_then(|file| file.set_len(args.size.bytes()));
+        // What is there already is not this report's.
+        let file = std::fs::File::create_new(path);
+        let file = file.and_then(|file| file.set_len(args.size.bytes()));
         file.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))?;
     }
     let result = compare(args, &local);
@@ -133,7 +135,8 @@ fn compare(args: &ReportArgs, local: &Path) -> Outcome<Results> {
         return Ok(results);
     }
     log::start(Format::Human, "warn");
-    let state_dir = args.out.join("state");
+    // One of its own: all of it is removed in the end.
+    let state_dir = args.out.join(format!("state-{}", std::process::id()));
     let options = Options {
         state_dir: state_dir.clone(),
         source: Source::CommandLine(desired(local)?),

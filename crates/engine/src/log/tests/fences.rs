@@ -189,7 +189,7 @@ fn a_device_with_a_part_of_the_log_says_whose_it_is_at_any_moment() {
             let _ = log.join(Joining { tenant, drive: None, place: place.clone() }).await;
             drop(log);
             memories.crash(&mut Prng::new(seed));
-            let found = identify(&[place], BYTES, [0; 16], RING).await.unwrap();
+            let found = identify(&[place], BYTES, [0; 16], RING, true).await.unwrap();
             let story = format!("slot {blank}, seed {seed}, fence {fence}");
             assert!(matches!(found, Identity::Member { .. }), "{story}: {found:?}");
         });

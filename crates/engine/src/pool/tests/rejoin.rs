@@ -512,6 +512,36 @@ fn a_drive_that_had_too_many_faults_stays_out_until_it_is_wanted_back() {
     });
 }
 
+/// It was asked back before the labels told that it stays out: they said both then, of all drives, and the pool never opened
+/// again.
+#[test]
+fn a_drive_that_fell_apart_just_now_is_back_or_out_and_labels_stay_readable() {
+    for is_wanted in [false, true] {
+        reactor::simulate(19, async move {
+            let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 19).await;
+            scribble(&rig.v, &mut rig.model, 100, 1).await;
+            rig.pool.0.common.superblock.drives.for_another().count_corrupt(2, 1001);
+            if is_wanted {
+                rig.pool.let_return(2).await.unwrap();
+            }
+            let back = rig.pool.rejoin(Arc::clone(&rig.drives[2])).await;
+            assert_eq!(back.is_ok(), is_wanted, "{back:?}");
+            if is_wanted {
+                assert_eq!(settled(&rig.pool, 2).await.0, DriveState::Online);
+            }
+            // Both slots of all labels are written.
+            for _ in 0..3 {
+                rig.pool.0.common.superblock.write_labels(|_| ()).await.unwrap();
+            }
+            rig.pool.clone().close().await.unwrap();
+            rig.open(OpenOptions::default()).await.unwrap();
+            let stays_out = rig.pool.status().await.unwrap().drives[2].stays_out;
+            assert_eq!(stays_out.is_none(), is_wanted, "{stays_out:?}");
+            verify(&rig.v, &rig.model).await;
+        });
+    }
+}
+
 #[test]
 fn a_drive_that_is_kept_out_comes_back_once_it_is_wanted() {
     reactor::simulate(18, async {

@@ -656,3 +656,32 @@ fn an_old_log_that_comes_back_in_the_midst_of_an_opening_is_not_the_log() {
         pool.close().await.unwrap();
     });
 }
+
+/// The only place of a log was away for longer than anything waits, and came back: it has all that there is, and keeps its
+/// name, though the log has ended by then.
+#[test]
+fn the_last_place_of_a_log_keeps_its_name_however_long_it_was_away() {
+    let rig = Rc::new(Rig::new(13));
+    let here = Rc::clone(&rig);
+    let model = reactor::simulate(13, async move {
+        let alone = LogSpec::Remote(vec![here.there()]);
+        let spec = PoolSpec { log_bytes: Some(LOG), ..spec(&here.drives, alone) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 100, 1).await;
+        here.far.fail();
+        v.write(0, &block(0, 5)).await.unwrap_err();
+        here.far.revive();
+        reactor::sleep(Duration::from_secs(120)).await;
+        // Nothing is acknowledged by this log any more.
+        assert!(pool.look_at_drives().await.is_err());
+        reactor::sleep(Duration::from_secs(120)).await;
+        model
+    });
+    rig.restart();
+    reactor::simulate(14, async move {
+        let pool = rig.has(LogSpec::Remote(vec![rig.there()]), &model).await;
+        pool.close().await.unwrap();
+    });
+}

@@ -68,9 +68,12 @@ impl Served {
     /// Makes a pool of files in `dir`, with its log in memory, and maps a volume of it.
     pub fn begin(node: &Arc<Node>, dir: &Path) -> Outcome<Self> {
         let log = PathBuf::from(format!("/dev/shm/flashloom-report-{}.log", std::process::id()));
-        let served = Self { log, drives: dir.join("drives"), port: port_of(node) };
-        std::fs::create_dir_all(&served.drives)
-            .map_err(|error| Failure::new(Exit::Failed, error))?;
+        // A folder of its own: all of it is removed in the end.
+        let drives = dir.join(format!("drives-{}", std::process::id()));
+        std::fs::create_dir(&drives).map_err(|error| {
+            Failure::new(Exit::Failed, format!("{}: {error}", drives.display()))
+        })?;
+        let served = Self { log, drives, port: port_of(node) };
         let drive = |nth: usize| {
             let path = served.drives.join(nth.to_string());
             format!("{},size=1GiB", path.display())

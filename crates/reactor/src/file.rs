@@ -112,7 +112,8 @@ impl Drop for Late {
 
 const RUNNING: u8 = 0;
 const LATE: u8 = 1;
-const DONE: u8 = 2;
+const LEFT: u8 = 2;
+const DONE: u8 = 3;
 
 /// A change made by a helper thread.
 struct Call {
@@ -126,7 +127,20 @@ impl Call {
         match (stage, self.stage.swap(stage, Ordering::AcqRel)) {
             (LATE, RUNNING) => self.file.changes.leave(Unawaited::Late),
             (DONE, LATE) => self.file.changes.end(Unawaited::Late),
+            (DONE, LEFT) => self.file.changes.end(Unawaited::Left),
             _ => {}
+        }
+    }
+}
+
+/// That somebody waits for a call. Dropped before its end, it is known that nobody does.
+struct Awaited(Arc<Call>);
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        let stage = &self.0.stage;
+        if stage.compare_exchange(RUNNING, LEFT, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.0.file.changes.leave(Unawaited::Left);
         }
     }
 }
@@ -582,7 +596,7 @@ impl File {
     /// As the ioctl: `Unsupported` where the device has no such command.
     pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let call = Arc::new(Call { file: Arc::clone(&self.inner), stage: AtomicU8::new(RUNNING) });
-        let running = Running(Arc::clone(&call));
+        let (running, _awaited) = (Running(Arc::clone(&call)), Awaited(Arc::clone(&call)));
         let answer = async move {
             let discarding = Discarding::begin(Arc::clone(&running.0.file)).await;
             let ioctl = move || {

@@ -192,6 +192,26 @@ fn discards_of_a_device_that_hangs_leave_the_helper_threads_to_others() {
     .unwrap();
 }
 
+/// Its host gave it up: the drive was taken for one to which nothing can come any more.
+#[test]
+fn a_discard_that_nobody_waits_for_is_known_until_it_ends() {
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let file = hanging(writer, Duration::from_secs(60));
+    let call = || Arc::new(Call { file: Arc::clone(&file.inner), stage: AtomicU8::new(RUNNING) });
+    let (ends, left) = (call(), call());
+    let awaited = Awaited(Arc::clone(&ends));
+    drop(Running(ends));
+    drop(awaited);
+    assert!(!file.has_unawaited_changes(), "it had ended");
+    let (running, awaited) = (Running(Arc::clone(&left)), Awaited(left));
+    assert!(!file.has_unawaited_changes());
+    drop(awaited);
+    assert!(file.has_unawaited_changes());
+    assert_eq!(file.late_changes(), 0, "others may go on");
+    drop(running);
+    assert!(!file.has_unawaited_changes());
+}
+
 #[test]
 fn what_is_held_is_held_by_nobody_else() {
     let folder = folder();

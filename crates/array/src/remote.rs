@@ -220,13 +220,13 @@ impl Remote for Used {
 
     fn write_zeroes(
         &self,
+        by: Option<u64>,
         offset: u64,
         len: u64,
         deallocate: bool,
     ) -> Answer<'_, Result<(), Error>> {
-        Box::pin(async move {
-            self.doing(Operation::WriteZeroes, offset, len).write_zeroes(deallocate).await
-        })
+        let doing = Doing::new(&self.core, Operation::WriteZeroes, offset, len, by);
+        Box::pin(async move { doing.write_zeroes(deallocate).await })
     }
 }
 

@@ -234,12 +234,12 @@ impl Drive {
         by: Option<u64>,
         operation: Operation,
         offset: u64,
-        len: usize,
+        len: u64,
     ) -> Result<(), Error> {
         if by.is_none() || self.connection() == by {
             return Ok(());
         }
-        Err(Error::new(Kind::Gone, operation, offset, u64_of(len)))
+        Err(Error::new(Kind::Gone, operation, offset, len))
     }
 
     /// Reads `len` bytes at `offset` into a buffer of this reactor's pool.
@@ -325,7 +325,7 @@ impl Drive {
         len: usize,
         buffer: Buffer,
     ) -> Result<Buffer, Refused> {
-        self.check_connection(by, Operation::Read, offset, len)?;
+        self.check_connection(by, Operation::Read, offset, u64_of(len))?;
         match self {
             Self::File(s) | Self::Block(s) => s.fill(offset, len, buffer).await,
             Self::Memory(region) => {
@@ -339,7 +339,7 @@ impl Drive {
             }
             Self::Simulated(s) => {
                 let read = s.read(offset, len, buffer).await?;
-                self.check_connection(by, Operation::Read, offset, len)?;
+                self.check_connection(by, Operation::Read, offset, u64_of(len))?;
                 Ok(read)
             }
             Self::Remote(r) => r.read(by, offset, len, buffer).await,
@@ -455,7 +455,7 @@ impl Drive {
         data: Buffer,
         fua: bool,
     ) -> Result<(), Refused> {
-        self.check_connection(by, Operation::Write, offset, data.len())?;
+        self.check_connection(by, Operation::Write, offset, u64_of(data.len()))?;
         match self {
             Self::File(s) | Self::Block(s) => s.write(offset, data, fua).await,
             Self::Memory(region) => {
@@ -468,7 +468,7 @@ impl Drive {
                 Box::pin(f.inner().try_write(by, offset, data, fua)).await
             }
             Self::Simulated(s) => {
-                let len = data.len();
+                let len = u64_of(data.len());
                 s.write(offset, data, fua).await?;
                 Ok(self.check_connection(by, Operation::Write, offset, len)?)
             }
@@ -528,21 +528,43 @@ impl Drive {
     /// # Errors
     /// `OutOfRange`, `Latched`, and what the drive says.
     pub async fn write_zeroes(&self, offset: u64, len: u64, deallocate: bool) -> Result<(), Error> {
-        self.check(Operation::WriteZeroes, offset, len)?;
-        Again::until_it_passed(async || self.zero_once(offset, len, deallocate).await).await
+        self.write_zeroes_by(None, offset, len, deallocate).await
     }
 
-    async fn zero_once(&self, offset: u64, len: u64, deallocate: bool) -> Result<(), Error> {
+    /// As [`write_zeroes`](Self::write_zeroes), by this [`connection`](Self::connection) only, where one is given: by another
+    /// one nothing is changed.
+    ///
+    /// # Errors
+    /// As [`write_zeroes`](Self::write_zeroes); `Gone` when that connection is over.
+    pub async fn write_zeroes_by(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        len: u64,
+        deallocate: bool,
+    ) -> Result<(), Error> {
+        self.check(Operation::WriteZeroes, offset, len)?;
+        Again::until_it_passed(async || self.zero_once(by, offset, len, deallocate).await).await
+    }
+
+    async fn zero_once(
+        &self,
+        by: Option<u64>,
+        offset: u64,
+        len: u64,
+        deallocate: bool,
+    ) -> Result<(), Error> {
+        self.check_connection(by, Operation::WriteZeroes, offset, len)?;
         match self {
             Self::File(s) | Self::Block(s) => s.write_zeroes(offset, len, deallocate).await,
             // Memory has no space of its own to keep: freeing is the cheapest zero.
             Self::Memory(region) => region.deallocate(offset, len),
             Self::Faulty(f) => {
                 f.before(Operation::WriteZeroes, offset, len).await?;
-                Box::pin(f.inner().write_zeroes(offset, len, deallocate)).await
+                Box::pin(f.inner().write_zeroes_by(by, offset, len, deallocate)).await
             }
             Self::Simulated(s) => s.zero(Operation::WriteZeroes, offset, len).await,
-            Self::Remote(r) => r.write_zeroes(offset, len, deallocate).await,
+            Self::Remote(r) => r.write_zeroes(by, offset, len, deallocate).await,
         }
     }
 

@@ -293,11 +293,7 @@ async fn zero(drive: &Drive, by: u64, told: &Sender<Option<Cleared>>) -> Cleared
     let pieces = (front..capacity).step_by(usize64(FREED_AT_ONCE));
     let rest = pieces.map(|offset| (offset, FREED_AT_ONCE.min(capacity - offset)));
     for (offset, len) in rest.chain([(0, front)]) {
-        if drive.connection() != Some(by) {
-            let (kind, operation) = (media::Kind::Gone, media::Operation::WriteZeroes);
-            return Err(media::Error { kind, operation, offset, len, source: None });
-        }
-        drive.write_zeroes(offset, len, true).await?;
+        drive.write_zeroes_by(Some(by), offset, len, true).await?;
         let _ = told.send(None);
     }
     drive.flush().await

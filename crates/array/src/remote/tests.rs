@@ -185,6 +185,8 @@ fn a_target_that_went_away_is_told_of_at_once_and_comes_back() {
         assert_eq!(refused.error.kind, Kind::Gone, "{}", refused.error);
         let buffer = buffer::alloc(4096).await;
         assert_eq!(used.read(before, 0, 4096, buffer).await.unwrap_err().error.kind, Kind::Gone);
+        let zeroed = used.write_zeroes(before, 4096, 4096, true).await;
+        assert_eq!(zeroed.unwrap_err().kind, Kind::Gone);
         assert_eq!(byte(&drive, 4096).await.unwrap(), 3);
     });
 }
@@ -318,6 +320,7 @@ impl Remote for Stuck {
 
     fn write_zeroes(
         &self,
+        _: Option<u64>,
         offset: u64,
         len: u64,
         deallocate: bool,

@@ -17,7 +17,7 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// [`Kind::Unsupported`]: nothing is read here to be written in part. It is asked for ranges within its capacity only,
 /// but while that is not known.
 ///
-/// A read or a write may name the [`connection`](Remote::connection) that it is to go by: by another one nothing is sent.
+/// A read, a write or zeroes may name the [`connection`](Remote::connection) that it is to go by: by another one nothing is sent.
 ///
 /// The kind of an error that tells of the connection is none that passes by itself ([`Kind::Passing`],
 /// [`Kind::Full`]): such an operation is not tried again here. One that was given up must never change the drive
@@ -74,6 +74,7 @@ pub trait Remote: Debug + Send + Sync {
     /// Makes a range read as zeroes; with `deallocate` its space may be freed too.
     fn write_zeroes(
         &self,
+        by: Option<u64>,
         offset: u64,
         len: u64,
         deallocate: bool,

@@ -88,6 +88,7 @@ impl Remote for Late {
 
     fn write_zeroes(
         &self,
+        _: Option<u64>,
         offset: u64,
         len: u64,
         deallocate: bool,

@@ -49,7 +49,12 @@ impl Rig {
     }
 
     async fn create(&self) -> (Pool, Volume) {
-        let spec = PoolSpec { log_bytes: Some(LOG), ..spec(&self.drives, self.log()) };
+        self.create_on(vec![self.here(), self.there()]).await
+    }
+
+    /// With a log on these.
+    async fn create_on(&self, log: Vec<LogDevice>) -> (Pool, Volume) {
+        let spec = PoolSpec { log_bytes: Some(LOG), ..spec(&self.drives, LogSpec::Remote(log)) };
         let pool = Pool::create(spec, &[]).await.unwrap();
         let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
         (pool, v)
@@ -202,6 +207,7 @@ impl Remote for Namespace {
 
     fn write_zeroes(
         &self,
+        _: Option<u64>,
         offset: u64,
         len: u64,
         dealloc: bool,
@@ -590,10 +596,7 @@ fn a_log_on_a_namespace_alone_goes_on_over_a_new_connection_with_what_it_had() {
         let nothing = rig.far.contents();
         let here = Rc::clone(&rig);
         let model = reactor::simulate(9, async move {
-            let alone = LogSpec::Remote(vec![here.there()]);
-            let spec = PoolSpec { log_bytes: Some(LOG), ..spec(&here.drives, alone) };
-            let pool = Pool::create(spec, &[]).await.unwrap();
-            let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+            let (pool, v) = here.create_on(vec![here.there()]).await;
             let mut model = Model::new();
             scribble(&v, &mut model, 100, 1).await;
             here.far.fail();
@@ -633,10 +636,7 @@ fn an_old_log_that_comes_back_in_the_midst_of_an_opening_is_not_the_log() {
     let (here, old) = (Rc::clone(&rig), Rc::new(RefCell::new(None)));
     let before = Rc::clone(&old);
     let model = reactor::simulate(11, async move {
-        let alone = LogSpec::Remote(vec![here.there()]);
-        let spec = PoolSpec { log_bytes: Some(LOG), ..spec(&here.drives, alone) };
-        let pool = Pool::create(spec, &[]).await.unwrap();
-        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        let (pool, v) = here.create_on(vec![here.there()]).await;
         let mut model = Model::new();
         scribble(&v, &mut model, 100, 1).await;
         *before.borrow_mut() = Some(here.far.contents());
@@ -664,10 +664,7 @@ fn the_last_place_of_a_log_keeps_its_name_however_long_it_was_away() {
     let rig = Rc::new(Rig::new(13));
     let here = Rc::clone(&rig);
     let model = reactor::simulate(13, async move {
-        let alone = LogSpec::Remote(vec![here.there()]);
-        let spec = PoolSpec { log_bytes: Some(LOG), ..spec(&here.drives, alone) };
-        let pool = Pool::create(spec, &[]).await.unwrap();
-        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        let (pool, v) = here.create_on(vec![here.there()]).await;
         let mut model = Model::new();
         scribble(&v, &mut model, 100, 1).await;
         here.far.fail();

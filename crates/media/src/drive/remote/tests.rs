@@ -102,6 +102,7 @@ impl Remote for Elsewhere {
 
     fn write_zeroes(
         &self,
+        _: Option<u64>,
         offset: u64,
         len: u64,
         deallocate: bool,

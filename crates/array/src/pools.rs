@@ -12,7 +12,6 @@ use api::v1::{Kind, PoolSpace};
 use api::value::{Backend, LogPlace, Name, PoolDrive, SnapshotPath, VolumePath};
 use engine::Volume;
 use reactor::Call;
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::Settings;
@@ -24,6 +23,7 @@ use crate::{Error, Result};
 mod again;
 mod blank;
 mod clones;
+mod def;
 mod delete;
 mod detach;
 mod due;
@@ -43,6 +43,8 @@ mod reasons;
 mod rebuild;
 mod returning;
 mod rollback;
+#[cfg(test)]
+mod sample;
 mod scrub;
 mod slow;
 mod spares;
@@ -51,10 +53,11 @@ mod view;
 mod volumes;
 
 pub use again::Reopening;
+pub use def::{PoolDef, RejoinPace};
 use due::Sight;
 pub use due::sights;
 pub use held::{Group, Limits, NewNames, Snapshot};
-use lives::{Life, LifeChange};
+use lives::LifeChange;
 pub use look::needs;
 use made_of::Progress;
 pub use made_of::{MadeOf, Member};
@@ -71,77 +74,6 @@ pub use spares::SpareDef;
 use spares::Standby;
 pub use view::{condition, documents, health_of, problem, rebuild_document};
 pub use volumes::Beside;
-
-/// A pool that this node knows: what it takes to open it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PoolDef {
-    /// What identifies it for ever.
-    pub id: Uuid,
-    /// Its drives, absolute, by index: where each was last.
-    pub drives: Vec<PathBuf>,
-    /// Where its commit log lies.
-    pub log: Vec<LogPlace>,
-    /// Where it is on its way to, if it is: it is at one of the two, and its drives say which.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub log_to: Vec<LogPlace>,
-    /// The newest term of its labels that this node knows of: what is older than that is not the pool's newest.
-    #[serde(default)]
-    pub term: u64,
-    /// The name of its log when it was opened last: with another one half of its drives are another machine's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log_id: Option<Uuid>,
-    /// It is being exported: it is known for as long as its drives do not say that it was.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub exporting: bool,
-    /// It is being deleted: it is known until nothing of it is left, and never opened again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub deleting: bool,
-    /// What is remembered of its scrubs.
-    #[serde(default)]
-    pub scrub: ScrubRecord,
-    /// Drives that stand by.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub spares: Vec<SpareDef>,
-    /// It was given spares, and an operator did not take the last of them back.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub had_spares: bool,
-    /// Places of drives that are being removed: emptied, then made blank.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub removing: BTreeSet<u16>,
-    /// A rebuild or an evacuation that waits to be resumed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<PausedRebuild>,
-    /// Drives of which an operator had nothing more moved: none of it is by itself before they are whole.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub stopped: BTreeSet<u16>,
-    /// How fast drives that were away are made whole.
-    #[serde(default)]
-    pub rejoin: RejoinPace,
-    /// What is remembered of the drives in its places.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub lives: BTreeMap<u16, Life>,
-    /// Bytes in a second that the rebuild or evacuation under way moves at most, should the node go on with it; 0 for as
-    /// many as there is time for.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub rebuild_limit: u64,
-    /// Drives that were as fast as the others once.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub were_fast: WereFast,
-}
-
-/// How fast drives of a pool are made whole that were away, or are new in their places.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RejoinPace {
-    /// Bytes in a second at most; 0 for as many as hosts leave time for.
-    pub limit: u64,
-    /// An operator has it wait.
-    pub paused: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-const fn is_zero(limit: &u64) -> bool {
-    *limit == 0
-}
 
 /// How a pool is.
 #[derive(Clone, Debug)]

@@ -263,11 +263,10 @@ impl Allocator {
         drives.map(|(free, slow)| if *slow { 0 } else { *free }).collect()
     }
 
-    /// Takes the space of a new segment, or `None` when there is not enough. Members lie on drives
-    /// that are online while there is enough space on those, and not on slow ones as long as the pool can hold as much all
-    /// the same. Where there is not, some are taken on
-    /// drives that are not: nothing is written there, and the segment begins its life degraded, as
-    /// all others with members there are.
+    /// Takes the space of a new segment, or `None` when there is not enough. Members lie on drives that are online while
+    /// there is enough space on those, and not on slow ones as long as the pool can hold as much all the same. Where there
+    /// is not enough, some are taken on drives that are not online: nothing is written there, and the segment begins its
+    /// life degraded, as all others with members there are.
     pub fn allocate(&mut self) -> Option<(SegmentId, Vec<Member>)> {
         let number = self.next;
         let next = number.checked_add(1).filter(|next| *next <= SEGMENTS_END)?;

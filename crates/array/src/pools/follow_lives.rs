@@ -23,9 +23,9 @@ impl Search {
         clock: Clock,
     ) -> Vec<(Severity, String)> {
         // What takes several is a shelf, or a link: none of them is the one that flaps.
-        let is_alone =
+        let lacks_one =
             status.beyond.is_none() && status.drives.iter().filter(|of| is_lost(of)).count() == 1;
-        self.is_alone = is_alone;
+        self.lacks_one = lacks_one;
         let mut said = Vec::new();
         for (index, drive) in (0..).zip(&status.drives) {
             let before = self.lives.get(&index);
@@ -33,7 +33,7 @@ impl Search {
             said.extend(self.news(index, before, &life, drive));
             let is_often = life.returns(clock.now_ms) >= RETURNS_BORNE;
             self.lives.insert(index, life);
-            if is_often && is_alone && is_lost(drive) && drive.stays_out.is_none() {
+            if is_often && lacks_one && is_lost(drive) && drive.stays_out.is_none() {
                 said.extend(self.keep_out(index));
             }
         }
@@ -96,7 +96,7 @@ impl Search {
 
     /// Whether a drive came and went so often that it is not taken back by itself.
     pub(super) fn is_worn(&self, index: u16, clock: Clock) -> bool {
-        self.is_alone
+        self.lacks_one
             && self
                 .lives
                 .get(&index)

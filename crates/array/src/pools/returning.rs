@@ -94,8 +94,8 @@ pub struct Search {
     pub(super) given_up: BTreeSet<u16>,
     /// One is just being put in a place.
     pub(super) is_claimed: bool,
-    /// One of its drives is lost, and no other.
-    pub(super) is_alone: bool,
+    /// One of its drives, and no other: what takes several is no matter of the drives.
+    pub(super) lacks_one: bool,
 }
 
 /// What came of it.
@@ -161,7 +161,7 @@ impl Search {
             resting: BTreeSet::new(),
             given_up: BTreeSet::new(),
             is_claimed: false,
-            is_alone: false,
+            lacks_one: false,
         }
     }
 

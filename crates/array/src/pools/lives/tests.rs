@@ -1,27 +1,13 @@
-use engine::drives::DriveCounters;
 use engine::format::label::StaysOut;
 
 use super::*;
+use crate::pools::sample;
 
 const HOUR: u64 = 3_600_000;
 const NOW: u64 = 1_700_000_000_000;
 
 fn drive(state: InUse) -> DriveStatus {
-    DriveStatus {
-        id: [1; 16],
-        state,
-        out: state != InUse::Online,
-        stays_out: None,
-        cause: None,
-        changed: None,
-        vacant: false,
-        leaving: false,
-        slow: false,
-        bytes: 0,
-        counters: DriveCounters::default(),
-        labels_rewritten: 0,
-        rejoin: None,
-    }
+    DriveStatus { id: [1; 16], ..sample::drive(state) }
 }
 
 fn seen(state: DriveState, changed_ms: Option<u64>, cause: Option<&str>) -> Seen {

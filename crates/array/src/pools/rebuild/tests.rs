@@ -1,24 +1,5 @@
-use engine::drives::DriveCounters;
-
 use super::*;
-
-fn drive(state: DriveState) -> DriveStatus {
-    DriveStatus {
-        id: [0; 16],
-        state,
-        out: state != DriveState::Online,
-        stays_out: None,
-        cause: None,
-        changed: None,
-        vacant: false,
-        leaving: false,
-        slow: false,
-        bytes: 0,
-        counters: DriveCounters::default(),
-        labels_rewritten: 0,
-        rejoin: None,
-    }
-}
+use crate::pools::sample::drive;
 
 /// Of so many that work, and the second lost.
 fn with_one_lost(count: usize) -> Vec<DriveStatus> {

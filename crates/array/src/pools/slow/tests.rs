@@ -1,6 +1,5 @@
-use engine::drives::DriveCounters;
-
 use super::*;
+use crate::pools::sample;
 
 const OLD: Uuid = Uuid::from_u128(1);
 const NEW: Uuid = Uuid::from_u128(2);
@@ -98,21 +97,7 @@ fn another_drive_in_its_place_has_its_own_history() {
 }
 
 fn drive(n: u8) -> DriveStatus {
-    DriveStatus {
-        id: [n; 16],
-        state: DriveState::Online,
-        out: false,
-        stays_out: None,
-        cause: None,
-        changed: None,
-        vacant: false,
-        leaving: false,
-        slow: n == 1,
-        bytes: 100,
-        counters: DriveCounters::default(),
-        labels_rewritten: 0,
-        rejoin: None,
-    }
+    DriveStatus { id: [n; 16], slow: n == 1, bytes: 100, ..sample::drive(DriveState::Online) }
 }
 
 /// A pool of which drive 1 is slow, and was fast.

@@ -282,7 +282,7 @@ impl DriveSet {
     /// # Errors
     /// `Busy` while something may still come that it was asked before; as [`put`](Self::put).
     pub fn take_back(&self, drive: u16, media: Arc<Drive>) -> Result<()> {
-        if self.slot(drive).all().any(|before| before.has_late_changes()) {
+        if self.slot(drive).all().any(|before| before.has_changes()) {
             return Err(Error::new(Kind::Busy, "what the drive was asked before may still come"));
         }
         self.put(drive, media)

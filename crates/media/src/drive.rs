@@ -200,6 +200,18 @@ impl Drive {
         }
     }
 
+    /// Likewise of any change that it was asked for and that has not ended, be it that somebody waits for it: whoever has
+    /// let go of it has those over, once there are none. What goes to another machine is not among them, nor memory.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        match self {
+            Self::File(s) | Self::Block(s) => s.has_changes(),
+            Self::Simulated(s) => s.has_changes(),
+            Self::Faulty(f) => f.inner().has_changes(),
+            Self::Memory(_) | Self::Remote(_) => false,
+        }
+    }
+
     /// Whether it is a drive of another machine.
     #[must_use]
     pub fn is_remote(&self) -> bool {

@@ -13,7 +13,7 @@
 
 use crate::buffer::Buffer;
 use crate::core;
-use crate::file::{Late, Local, Place, Unawaited};
+use crate::file::{Change, Local, Place, Unawaited};
 use crate::limits::{COMMAND_CQ_ENTRIES, COMMAND_SQ_ENTRIES, COMMANDS_MAX, COMPLETIONS_PER_TURN};
 use crate::ring::{Ring, ignore_transient};
 use io_uring::{IoUring, cqueue, squeue};
@@ -35,8 +35,17 @@ pub(crate) struct Held {
     pub buffer: Option<Buffer>,
     #[allow(dead_code, reason = "given back when dropped")]
     pub place: Place,
-    /// It did not end in time, or nobody waited for it.
-    pub late: Option<Late>,
+    /// What it changes is known until then.
+    pub change: Option<Change>,
+}
+
+impl Held {
+    /// Nobody waits for the command any more.
+    fn leave(&self, why: Unawaited) {
+        if let Some(change) = &self.change {
+            change.leave(why);
+        }
+    }
 }
 
 /// What the kernel said of a command: 0, a status of NVMe, or an error number less than 0; and the drive's result.
@@ -202,15 +211,13 @@ pub(crate) struct CommandFuture {
 }
 
 impl CommandFuture {
-    /// Has its file know that the kernel has it and nobody waits for it, for as long as that is so.
-    pub fn mark_late(&self, why: Unawaited) {
+    /// Has its file know that nobody waits for it, for as long as the kernel has it, where it is a change.
+    pub fn leave(&self, why: Unawaited) {
         let Some(id) = self.id else { return };
         core::try_with(|core| {
             let Ok(commands) = core.commands() else { return };
-            let mut ops = commands.ops.borrow_mut();
-            if let Some(Op { held, .. }) = ops.get_mut(id) {
-                held.late.get_or_insert_with(|| Local::late(&held.file, why));
-            }
+            let ops = commands.ops.borrow();
+            ops.get(id).inspect(|op| op.held.leave(why));
         });
     }
 }

@@ -14,7 +14,7 @@ use crate::limits::{BUFFER_ALIGN, DEADLINE_STEPS, FILE_OP_BYTES, FILE_OPS_OF_ONE
 use crate::ring::{Hold, OpFuture};
 use crate::timer::{Elapsed, sleep, timeout, timeout_attended};
 use changes::Changes;
-pub(crate) use changes::Unawaited;
+pub(crate) use changes::{Change, Unawaited};
 use closing::Closing;
 use io_uring::{opcode, squeue, types};
 use std::cell::RefCell;
@@ -27,7 +27,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 use stdx::num::{u32_of, usize32};
 
@@ -84,7 +84,6 @@ struct Inner {
     direct: bool,
     align: u32,
     deadline: Option<Deadline>,
-    /// Those that nobody waits for.
     changes: Arc<Changes>,
     /// A helper thread discards.
     discarding: AtomicBool,
@@ -95,18 +94,6 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.closing.begin(&self.fd);
-    }
-}
-
-/// A change that nobody waits for, until the kernel is done with it.
-pub(crate) struct Late {
-    file: Rc<Local>,
-    why: Unawaited,
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        self.file.inner.changes.end(self.why);
     }
 }
 
@@ -122,13 +109,22 @@ struct Call {
 }
 
 impl Call {
-    /// Whoever waits and the thread each reach one stage, in any order.
-    fn reach(&self, stage: u8) {
-        match (stage, self.stage.swap(stage, Ordering::AcqRel)) {
-            (LATE, RUNNING) => self.file.changes.leave(Unawaited::Late),
-            (DONE, LATE) => self.file.changes.end(Unawaited::Late),
-            (DONE, LEFT) => self.file.changes.end(Unawaited::Left),
-            _ => {}
+    fn begin(file: &Arc<Inner>) -> Arc<Self> {
+        file.changes.begin_call();
+        Arc::new(Self { file: Arc::clone(file), stage: AtomicU8::new(RUNNING) })
+    }
+
+    /// Nobody waits for it any more; nothing, where the thread is done with it, or that was so before.
+    fn leave(&self, why: Unawaited) {
+        let stage = match why {
+            Unawaited::Late => LATE,
+            Unawaited::Left => LEFT,
+        };
+        // Counted first: the thread may be done with it at once.
+        self.file.changes.leave(why);
+        let left = self.stage.compare_exchange(RUNNING, stage, Ordering::AcqRel, Ordering::Acquire);
+        if left.is_err() {
+            self.file.changes.end(why);
         }
     }
 }
@@ -138,10 +134,7 @@ struct Awaited(Arc<Call>);
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        let stage = &self.0.stage;
-        if stage.compare_exchange(RUNNING, LEFT, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            self.0.file.changes.leave(Unawaited::Left);
-        }
+        self.0.leave(Unawaited::Left);
     }
 }
 
@@ -150,7 +143,13 @@ struct Running(Arc<Call>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.reach(DONE);
+        let changes = &self.0.file.changes;
+        match self.0.stage.swap(DONE, Ordering::AcqRel) {
+            LATE => changes.end(Unawaited::Late),
+            LEFT => changes.end(Unawaited::Left),
+            _ => {}
+        }
+        changes.end_call();
     }
 }
 
@@ -183,13 +182,27 @@ pub(crate) struct Local {
     inner: Arc<Inner>,
     /// Of the reactor's operations, those of this file.
     operations: Rc<Account>,
+    /// Changes of it that this reactor has.
+    changing: Arc<AtomicUsize>,
 }
 
 impl Local {
-    /// Notes a change that nobody waits for.
-    pub fn late(file: &Rc<Self>, why: Unawaited) -> Late {
-        file.inner.changes.leave(why);
-        Late { file: Rc::clone(file), why }
+    /// Waits for the place of an operation that moves `bytes`, for `within` at most: those before it may be with a
+    /// drive that does not answer, and whoever waits holds what is to be moved.
+    pub async fn place(&self, bytes: usize, within: Option<Duration>) -> io::Result<Place> {
+        let operations = Rc::clone(&self.operations);
+        let amount = bytes.div_ceil(FILE_OP_BYTES).max(1);
+        if let Some(grant) = operations.at_once(amount) {
+            return Ok(Place(grant));
+        }
+        let turn = operations.take(amount);
+        let grant = match within {
+            None => turn.await,
+            Some(within) => timeout_attended(within, DEADLINE_STEPS, std::pin::pin!(turn))
+                .await
+                .map_err(|Elapsed| timed_out())?,
+        };
+        Ok(Place(grant))
     }
 }
 
@@ -208,7 +221,8 @@ impl Files {
             return Rc::clone(local);
         }
         let operations = Account::of_at_most(operations, FILE_OPS_OF_ONE);
-        let local = Rc::new(Local { inner: Arc::clone(file), operations });
+        let changing = file.changes.on_core();
+        let local = Rc::new(Local { inner: Arc::clone(file), operations, changing });
         list.push(Rc::clone(&local));
         local
     }
@@ -370,8 +384,8 @@ impl File {
     }
 
     /// Whether nothing can still be written that this one was not asked for: neither by another process, of those that open
-    /// files here and have it open for that, nor by the kernel, which may have writes of one that was killed, or of this
-    /// one by a file that it has let go of. Whatever held it against others was let go of by then.
+    /// files here and have it open for that, nor by the kernel, which may have writes of one that was killed, nor by what
+    /// this one was asked for by another handle, by whichever name. Whatever held it against others was let go of by then.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         !marks::has_others(self.fd(), marks::own()) && !self.inner.changes.are_some_of_others()
@@ -438,8 +452,8 @@ impl File {
         unit(unsafe { libc::ftruncate64(self.fd(), bytes) }).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Changes that did not end in time, and that the kernel may still make: until there are none, what is
-    /// written may be undone by them.
+    /// Changes that did not end in time, and that the kernel may still make, however they were asked for here: until there
+    /// are none, what is written may be undone by them.
     #[must_use]
     pub fn late_changes(&self) -> usize {
         self.inner.changes.late()
@@ -449,6 +463,12 @@ impl File {
     /// waited is gone.
     #[must_use]
     pub fn has_unawaited_changes(&self) -> bool {
+        self.inner.changes.are_unawaited()
+    }
+
+    /// Whether changes are under way that this one was asked for, be it that somebody waits for them or not.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
         self.inner.changes.are_some()
     }
 
@@ -464,39 +484,6 @@ impl File {
         self.inner.fd.as_raw_fd()
     }
 
-    /// Waits for the place of an operation that moves `bytes`, for `within` at most: those before it may be with a
-    /// drive that does not answer, and whoever waits holds what is to be moved.
-    pub(crate) async fn place(&self, bytes: usize, within: Option<Duration>) -> io::Result<Place> {
-        let operations = Rc::clone(&self.local().operations);
-        let amount = bytes.div_ceil(FILE_OP_BYTES).max(1);
-        if let Some(grant) = operations.at_once(amount) {
-            return Ok(Place(grant));
-        }
-        let turn = operations.take(amount);
-        let grant = match within {
-            None => turn.await,
-            Some(within) => timeout_attended(within, DEADLINE_STEPS, std::pin::pin!(turn))
-                .await
-                .map_err(|Elapsed| timed_out())?,
-        };
-        Ok(Place(grant))
-    }
-
-    /// Starts an operation that holds this file and `buffer`.
-    ///
-    /// # Safety
-    /// `entry` points to nothing but this file and the bytes of `buffer`.
-    unsafe fn start(&self, entry: squeue::Entry, buffer: Option<Buffer>, place: Place) -> Started {
-        core::with(|core| match core.driver.ring() {
-            Ok(ring) => {
-                let file = core.files.local(&self.inner, &core.file_ops);
-                // SAFETY: the caller's promise.
-                Ok(unsafe { ring.start_file(entry, file, buffer, place) })
-            }
-            Err(e) => Err((e, buffer)),
-        })
-    }
-
     /// Reads into all the bytes `buffer` shows, from `offset`. Gives the buffer back, and how many
     /// bytes were there: fewer at the end of the file.
     ///
@@ -507,14 +494,16 @@ impl File {
         mut buffer: Buffer,
         offset: u64,
     ) -> (io::Result<usize>, Option<Buffer>) {
-        let place = match self.place(buffer.len(), self.transfer_time()).await {
+        let file = self.local();
+        let place = match file.place(buffer.len(), self.transfer_time()).await {
             Ok(place) => place,
             Err(e) => return (Err(e), Some(buffer)),
         };
         let (address, len) = (buffer.as_mut_ptr(), u32_of(buffer.len()));
         let entry = opcode::Read::new(types::Fd(self.fd()), address, len).offset(offset).build();
         // SAFETY: the entry points into `buffer`, whose memory does not move with it.
-        finish(unsafe { self.start(entry, Some(buffer), place) }, self.transfer_time(), false).await
+        let started = unsafe { start(file, entry, Some(buffer), place, None) };
+        finish(started, self.transfer_time()).await
     }
 
     /// Writes all the bytes `buffer` shows at `offset`; with `dsync` they are durable when it
@@ -528,7 +517,9 @@ impl File {
         offset: u64,
         dsync: bool,
     ) -> (io::Result<usize>, Option<Buffer>) {
-        let place = match self.place(buffer.len(), self.transfer_time()).await {
+        let file = self.local();
+        let change = Change::begin(&file);
+        let place = match file.place(buffer.len(), self.transfer_time()).await {
             Ok(place) => place,
             Err(e) => return (Err(e), Some(buffer)),
         };
@@ -537,7 +528,8 @@ impl File {
             .rw_flags(if dsync { libc::RWF_DSYNC } else { 0 })
             .build();
         // SAFETY: the entry points into `buffer`, whose memory does not move with it.
-        finish(unsafe { self.start(entry, Some(buffer), place) }, self.transfer_time(), true).await
+        let started = unsafe { start(file, entry, Some(buffer), place, Some(change)) };
+        finish(started, self.transfer_time()).await
     }
 
     /// Makes completed writes durable; with `data_only` without times and the like (fdatasync).
@@ -548,19 +540,22 @@ impl File {
         let flags =
             if data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
         let entry = opcode::Fsync::new(types::Fd(self.fd())).flags(flags).build();
-        let place = self.place(0, self.transfer_time()).await?;
+        let file = self.local();
+        let place = file.place(0, self.transfer_time()).await?;
         // SAFETY: the entry points to nothing but the file.
-        let started = unsafe { self.start(entry, None, place) };
-        finish(started, self.transfer_time(), false).await.0.map(|_| ())
+        let started = unsafe { start(file, entry, None, place, None) };
+        finish(started, self.transfer_time()).await.0.map(|_| ())
     }
 
     async fn fallocate(&self, mode: i32, offset: u64, len: u64) -> io::Result<()> {
-        let place = self.place(0, self.space_time()).await?;
+        let file = self.local();
+        let change = Change::begin(&file);
+        let place = file.place(0, self.space_time()).await?;
         let entry =
             opcode::Fallocate::new(types::Fd(self.fd()), len).offset(offset).mode(mode).build();
         // SAFETY: the entry points to nothing but the file.
-        let started = unsafe { self.start(entry, None, place) };
-        finish(started, self.space_time(), true).await.0.map(|_| ())
+        let started = unsafe { start(file, entry, None, place, Some(change)) };
+        finish(started, self.space_time()).await.0.map(|_| ())
     }
 
     /// Frees the space of a range, which then reads as zeroes. Works on files, and on block devices
@@ -595,7 +590,7 @@ impl File {
     /// # Errors
     /// As the ioctl: `Unsupported` where the device has no such command.
     pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        let call = Arc::new(Call { file: Arc::clone(&self.inner), stage: AtomicU8::new(RUNNING) });
+        let call = Call::begin(&self.inner);
         let (running, _awaited) = (Running(Arc::clone(&call)), Awaited(Arc::clone(&call)));
         let answer = async move {
             let discarding = Discarding::begin(Arc::clone(&running.0.file)).await;
@@ -610,7 +605,7 @@ impl File {
         };
         let Some(within) = self.space_time() else { return answer.await };
         timeout(within, answer).await.unwrap_or_else(|Elapsed| {
-            call.reach(LATE);
+            call.leave(Unawaited::Late);
             Err(timed_out())
         })
     }
@@ -677,49 +672,46 @@ fn direct_align(fd: &OwnedFd, path: &Path, kind: Kind) -> u32 {
     }
 }
 
+/// Starts an operation that holds `file` and `buffer`.
+///
+/// # Safety
+/// `entry` points to nothing but this file and the bytes of `buffer`.
+unsafe fn start(
+    file: Rc<Local>,
+    entry: squeue::Entry,
+    buffer: Option<Buffer>,
+    place: Place,
+    change: Option<Change>,
+) -> Started {
+    core::with(|core| match core.driver.ring() {
+        // SAFETY: the caller's promise.
+        Ok(ring) => Ok(unsafe { ring.start_file(entry, file, buffer, place, change) }),
+        Err(e) => Err((e, buffer)),
+    })
+}
+
 type Started = Result<OpFuture, (io::Error, Option<Buffer>)>;
 
 pub(crate) fn timed_out() -> io::Error {
     io::Error::from_raw_os_error(libc::ETIMEDOUT)
 }
 
-/// An operation that is waited for.
-struct Waiting {
-    op: OpFuture,
-    changes: bool,
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if self.changes {
-            self.op.mark_late(Unawaited::Left);
-        }
-    }
-}
-
-/// Waits for an operation, for so long at most. Past that it is the kernel's alone, and counted where it
-/// `changes` what is there.
-async fn finish(
-    started: Started,
-    within: Option<Duration>,
-    changes: bool,
-) -> (io::Result<usize>, Option<Buffer>) {
-    let mut waiting = match started {
-        Ok(op) => Waiting { op, changes },
+/// Waits for an operation, for so long at most. Past that it is the kernel's alone, and late where it changes what is
+/// there.
+async fn finish(started: Started, within: Option<Duration>) -> (io::Result<usize>, Option<Buffer>) {
+    let mut op = match started {
+        Ok(op) => op,
         Err((e, buffer)) => return (Err(e), buffer),
     };
-    let op = &mut waiting.op;
     let ended = match within {
-        None => Ok(op.await),
-        Some(within) => timeout_attended(within, DEADLINE_STEPS, op).await,
+        None => Ok((&mut op).await),
+        Some(within) => timeout_attended(within, DEADLINE_STEPS, &mut op).await,
     };
     match ended {
         Ok((res, Hold::File { buffer, .. })) => (result(res), buffer),
         Ok((res, Hold::Nothing | Hold::Fd(_))) => (result(res), None),
         Err(Elapsed) => {
-            if changes {
-                waiting.op.mark_late(Unawaited::Late);
-            }
+            op.leave(Unawaited::Late);
             (Err(timed_out()), None)
         }
     }

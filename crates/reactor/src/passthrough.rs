@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::commands::{Answer, CommandFuture, Held};
 use crate::core;
 use crate::driver::require_real;
-use crate::file::{Deadline, File, Unawaited, timed_out};
+use crate::file::{Change, Deadline, File, Unawaited, timed_out};
 use crate::limits::DEADLINE_STEPS;
 use crate::timer::{Elapsed, timeout_attended};
 use io_uring::{opcode, types};
@@ -157,7 +157,9 @@ impl Device {
             Pace::Space => self.deadline.space,
         };
         let length = buffer.as_ref().map_or(0, |buffer| buffer.len());
-        let place = match self.file.place(length, Some(within)).await {
+        let file = self.file.local();
+        let change = changes.then(|| Change::begin(&file));
+        let place = match file.place(length, Some(within)).await {
             Ok(place) => place,
             Err(e) => return (Err(e), buffer),
         };
@@ -167,43 +169,26 @@ impl Device {
         bytes[..WIRE_BYTES].copy_from_slice(&wire);
         let fd = types::Fd(self.file.as_raw_fd());
         let entry = opcode::UringCmd80::new(fd, IO_COMMAND).cmd(bytes).build();
-        let file = self.file.local();
         let started = core::with(|core| match core.commands() {
             // SAFETY: the entry points into the buffer, whose memory does not move with it, and names the file.
-            Ok(ring) => Ok(unsafe { ring.start(entry, Held { file, buffer, place, late: None }) }),
+            Ok(ring) => Ok(unsafe { ring.start(entry, Held { file, buffer, place, change }) }),
             Err(e) => Err((e, buffer)),
         });
         match started {
-            Ok(op) => finish(Waiting { op, changes }, within).await,
+            Ok(op) => finish(op, within).await,
             Err((e, buffer)) => (Err(e), buffer),
         }
     }
 }
 
-/// A command that is waited for.
-struct Waiting {
-    op: CommandFuture,
-    changes: bool,
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if self.changes {
-            self.op.mark_late(Unawaited::Left);
-        }
-    }
-}
-
 async fn finish(
-    mut waiting: Waiting,
+    mut op: CommandFuture,
     within: Duration,
 ) -> (io::Result<Completion>, Option<Buffer>) {
-    match timeout_attended(within, DEADLINE_STEPS, &mut waiting.op).await {
+    match timeout_attended(within, DEADLINE_STEPS, &mut op).await {
         Ok((answer, buffer)) => (completion(answer), buffer),
         Err(Elapsed) => {
-            if waiting.changes {
-                waiting.op.mark_late(Unawaited::Late);
-            }
+            op.leave(Unawaited::Late);
             (Err(timed_out()), None)
         }
     }

@@ -8,7 +8,7 @@ use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::core;
 use crate::error::Error;
-use crate::file::{Late, Local, Place, Unawaited};
+use crate::file::{Change, Local, Place, Unawaited};
 use crate::limits::{COMPLETIONS_PER_TURN, CQ_ENTRIES, OPS_MAX, SQ_ENTRIES, WAITS_MAX};
 use crate::task::yield_now;
 use crate::time::Nanos;
@@ -36,8 +36,8 @@ pub(crate) enum Hold {
         buffer: Option<Buffer>,
         #[allow(dead_code, reason = "given back when dropped")]
         place: Place,
-        /// It did not end in time.
-        late: Option<Late>,
+        /// What it changes is known until then.
+        change: Option<Change>,
     },
 }
 
@@ -47,6 +47,13 @@ impl Hold {
         match self {
             Self::Nothing | Self::Fd(_) => 1,
             Self::File { .. } => 0,
+        }
+    }
+
+    /// Nobody waits for the operation any more.
+    fn leave(&self, why: Unawaited) {
+        if let Self::File { change: Some(change), .. } = self {
+            change.leave(why);
         }
     }
 }
@@ -171,9 +178,10 @@ impl Ring {
         file: Rc<Local>,
         buffer: Option<Buffer>,
         place: Place,
+        change: Option<Change>,
     ) -> OpFuture {
         // SAFETY: the slot keeps what the entry points to.
-        unsafe { self.start(entry, Hold::File { file, buffer, place, late: None }) }
+        unsafe { self.start(entry, Hold::File { file, buffer, place, change }) }
     }
 
     /// Starts an operation on another descriptor; `None` when there are as many waits as there may be.
@@ -361,15 +369,13 @@ pub(crate) struct OpFuture {
 }
 
 impl OpFuture {
-    /// Has its file know that the kernel has it and nobody waits for it, for as long as that is so.
-    pub fn mark_late(&self, why: Unawaited) {
+    /// Has its file know that nobody waits for it, for as long as the kernel has it, where it is a change.
+    pub fn leave(&self, why: Unawaited) {
         let Some(id) = self.id else { return };
         core::try_with(|core| {
             let Ok(ring) = core.driver.ring() else { return };
-            let mut ops = ring.ops.borrow_mut();
-            if let Some(Op { hold: Hold::File { file, late, .. }, .. }) = ops.get_mut(id) {
-                late.get_or_insert_with(|| Local::late(file, why));
-            }
+            let ops = ring.ops.borrow();
+            ops.get(id).inspect(|op| op.hold.leave(why));
         });
     }
 }
@@ -409,6 +415,7 @@ impl Drop for OpFuture {
                 return;
             }
             op.state = State::Orphan;
+            op.hold.leave(Unawaited::Left);
             drop(ops);
             ring.cancel(id);
         });

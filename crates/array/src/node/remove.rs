@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use api::v1::{Consent, Kind, Losses, Severity};
 use api::value::{DrivePath, PoolDrive, Size};
 use engine::{DriveState, DriveStatus};
+use media::drive::WRITES_PATIENCE;
 
 use super::Node;
 use super::drives::drive_of;
@@ -191,7 +192,7 @@ impl Node {
         pool.leaves(usize::from(of.index));
         let Some(at) = at else { return Ok(Wiped::Yes) };
         // What a drive was asked to write, and has not answered, would come after it was wiped.
-        if at.exists() && pool.is_late_at(&at) {
+        if at.exists() && !pool.await_rest_at(&at, WRITES_PATIENCE) {
             let what = format!("{} may still be written to", at.display());
             return Ok(Wiped::No(Error::new(Kind::Failed, what)));
         }

@@ -1,26 +1,27 @@
 //! A pool that is open, as seen from outside of its reactor.
 
+mod leaving;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use api::v1::{Kind, LogPolicy};
 use api::value::{LogPlace, Name};
 use engine::format::label::{Label, StaysOut};
 use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, WindowEnd};
-use reactor::{Call, Handle, now_exact};
+use reactor::{Call, Handle};
 use uuid::Uuid;
 
 use super::held::Volumes;
 use super::made_of::{self, MadeOf, Member, Progress, seen};
 use super::{RejoinPace, blank, told};
-use crate::limits::REST_LOOK;
 use crate::lock::{Lock, is_at};
 use crate::{Error, Result};
+use leaving::{Leaving, is_at_rest};
 
 /// Space is looked for when hosts have had a while to give back more, and what a drive is told of in a
 /// second is what it is little slowed by.
@@ -66,6 +67,8 @@ pub struct OpenPool {
     locks: Mutex<Vec<Arc<Lock>>>,
     /// Every drive that it was given: what one was asked to do may outlive the pool.
     media: Mutex<Vec<Member>>,
+    /// Where drives were whose places others have, or nothing has, and that may still be written to.
+    leaving: Mutex<Vec<Leaving>>,
     /// Direct write windows of which it was found out when it was closed what is to be told.
     ends: Mutex<Vec<WindowEnd>>,
 }
@@ -185,6 +188,7 @@ impl OpenPool {
             log_id: opened.log_id,
             locks: Mutex::new(locks),
             media: Mutex::new(media),
+            leaving: Mutex::default(),
             ends: Mutex::default(),
         })
     }
@@ -376,36 +380,9 @@ impl OpenPool {
         })
     }
 
-    /// Lets go of what holds this path, where a drive was that had this place; not where another one of the pool is by now:
-    /// the system gives names anew.
-    pub fn unlock(&self, index: usize, path: &Path) {
-        let real = path.canonicalize().ok();
-        let is_here =
-            |other: &PathBuf| other == path || real.is_some() && other.canonicalize().ok() == real;
-        let others = self.paths().into_iter().enumerate().filter(|(place, _)| *place != index);
-        if others.filter_map(|(_, at)| at).any(|at| is_here(&at)) {
-            return;
-        }
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was removed is at no path.
-        locks.retain(|lock| lock.path() != path && !is_at(lock, path));
-    }
-
     /// What holds its files and devices.
     pub fn locks(&self) -> Vec<Arc<Lock>> {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// A drive is here now, which `lock` holds.
-    pub fn moved(&self, index: usize, path: PathBuf, lock: Option<Arc<Lock>>) {
-        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        let places = paths.len().max(index + 1);
-        paths.resize(places, None);
-        paths[index] = Some(path);
-        drop(paths);
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        let lock = lock.filter(|lock| !locks.iter().any(|own| Arc::ptr_eq(own, lock)));
-        locks.extend(lock);
     }
 
     /// Nothing is in a drive's place any more.
@@ -474,42 +451,6 @@ impl OpenPool {
             let _ = pool.try_drives().await;
             pool.status().await
         })
-    }
-
-    /// Whether the kernel may still change what the drive at this path holds, with nobody waiting for it.
-    pub fn is_late_at(&self, path: &Path) -> bool {
-        self.media().iter().any(|member| member.path == path && member.drive.has_late_changes())
-    }
-
-    /// Whether the kernel may still change what a drive holds, with nobody waiting for it.
-    pub fn has_late_changes(&self) -> bool {
-        self.media().iter().any(|member| member.drive.has_late_changes())
-    }
-
-    /// Waits until the kernel has no change of its drives any more that nobody waits for, or for so long. Gives where
-    /// those are that it still has some of.
-    pub fn await_changes(&self, patience: Duration) -> Vec<PathBuf> {
-        // What was replaced is nobody's of those who get the pool.
-        let paths = self.paths();
-        let is_own = |member: &&Member| paths.iter().flatten().any(|path| *path == member.path);
-        let begun = now_exact();
-        loop {
-            let media = self.media();
-            let late = media.iter().filter(|of| is_own(of) && of.drive.has_late_changes());
-            let late: Vec<_> = late.map(|member| member.path.clone()).collect();
-            drop(media);
-            if late.is_empty() || Duration::from_nanos(now_exact() - begun) >= patience {
-                return late;
-            }
-            thread::park_timeout(REST_LOOK);
-        }
-    }
-
-    /// Where those of its drives are whose contents may still change.
-    pub fn late_paths(&self) -> Vec<PathBuf> {
-        let mut media = self.media();
-        let late = media.iter_mut().filter_map(|of| (!is_at_rest(of)).then(|| of.path.clone()));
-        late.collect()
     }
 
     /// Its drives, to be had in use by somebody else.
@@ -656,12 +597,6 @@ impl OpenPool {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
         shut
     }
-}
-
-/// Whether nobody else has a drive, and the kernel has nothing of it: a task that is left of a closed pool could write
-/// to it, and so could the kernel.
-fn is_at_rest(member: &mut Member) -> bool {
-    Arc::get_mut(&mut member.drive).is_some_and(|drive| !drive.has_late_changes())
 }
 
 /// The reactor that manages a pool of these.

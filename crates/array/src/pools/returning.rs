@@ -172,6 +172,7 @@ impl Search {
     /// `Stopping`; the pool was closed.
     pub fn run(mut self, settings: &Settings) -> Result<Searched> {
         let status = self.pool.status()?;
+        self.pool.unlock_rest();
         let clock = Clock::read();
         let mut said = self.follow(&status);
         said.extend(self.follow_lives(&status, clock));

@@ -156,6 +156,10 @@ impl Storage {
         self.file.has_unawaited_changes()
     }
 
+    pub(super) fn has_changes(&self) -> bool {
+        self.file.has_changes()
+    }
+
     pub(super) fn resize(&self, len: u64) -> Result<(), Error> {
         let error = |kind| Error::new(kind, Operation::Resize, 0, len);
         let wrap = |e| Error::from_io(e, Operation::Resize, 0, len);

@@ -194,22 +194,27 @@ fn discards_of_a_device_that_hangs_leave_the_helper_threads_to_others() {
 
 /// Its host gave it up: the drive was taken for one to which nothing can come any more.
 #[test]
-fn a_discard_that_nobody_waits_for_is_known_until_it_ends() {
+fn a_discard_is_known_until_it_ends_whoever_waits() {
     let (_reader, writer) = std::io::pipe().unwrap();
+    let again = hanging(writer.try_clone().unwrap(), Duration::from_secs(60));
     let file = hanging(writer, Duration::from_secs(60));
-    let call = || Arc::new(Call { file: Arc::clone(&file.inner), stage: AtomicU8::new(RUNNING) });
-    let (ends, left) = (call(), call());
-    let awaited = Awaited(Arc::clone(&ends));
-    drop(Running(ends));
-    drop(awaited);
-    assert!(!file.has_unawaited_changes(), "it had ended");
-    let (running, awaited) = (Running(Arc::clone(&left)), Awaited(left));
+    let calls = [(); 3].map(|()| Call::begin(&file.inner));
+    assert!(file.has_changes() && !again.is_alone() && file.is_alone());
     assert!(!file.has_unawaited_changes());
-    drop(awaited);
+    let [in_time, late, left] = calls;
+    drop(Running(Arc::clone(&in_time)));
+    drop(Awaited(in_time));
+    assert!(!file.has_unawaited_changes(), "it had ended");
+    late.leave(Unawaited::Late);
+    drop(Awaited(Arc::clone(&late)));
+    assert_eq!((file.late_changes(), again.late_changes()), (1, 1), "however it is opened");
+    drop(Running(late));
+    assert!(file.has_changes() && !file.has_unawaited_changes());
+    drop(Awaited(Arc::clone(&left)));
     assert!(file.has_unawaited_changes());
     assert_eq!(file.late_changes(), 0, "others may go on");
-    drop(running);
-    assert!(!file.has_unawaited_changes());
+    drop(Running(left));
+    assert!(!file.has_changes() && !file.has_unawaited_changes() && again.is_alone());
 }
 
 #[test]
@@ -244,46 +249,46 @@ fn hanging(writer: std::io::PipeWriter, transfer: Duration) -> File {
     File { inner: Arc::new(inner) }
 }
 
-/// Whoever gave a write up before its deadline once left no trace of it, and could not know that it may still come.
+/// Whoever gave a write up before its deadline once left no trace of it, and could not know that it may still come. A drive
+/// that did not answer was let go of, and taken by the same process at once: what the kernel still had came over what was
+/// written there then, and so did what a task that was left of who had it before was still waiting for.
 #[test]
-fn a_write_that_was_given_up_is_known_while_the_kernel_has_it() {
+fn what_is_asked_for_by_one_handle_is_known_by_another_until_it_ends() {
     run(Config::default(), async {
-        let (_reader, writer) = std::io::pipe().unwrap();
-        let file = hanging(writer, Duration::from_secs(60));
-        let write = async || file.write_at(filled(1 << 16, 1).await, 0, false).await;
-        while crate::timeout(Duration::from_millis(5), write()).await.is_ok() {
-            assert!(!file.has_unawaited_changes());
-        }
-        assert!(file.has_unawaited_changes());
-        assert_eq!(file.late_changes(), 0, "others may write");
-        while file.has_unawaited_changes() {
-            crate::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .unwrap();
-}
-
-/// A drive that did not answer was let go of, and taken by the same process at once: what the kernel still had came over what
-/// was written there then.
-#[test]
-fn what_was_let_go_of_is_not_alone_while_the_kernel_has_a_change_of_it() {
-    run(Config::default(), async {
-        let (_reader, writer) = std::io::pipe().unwrap();
+        let (mut reader, writer) = std::io::pipe().unwrap();
         let (_, elsewhere) = std::io::pipe().unwrap();
         let elsewhere = hanging(elsewhere, Duration::from_secs(60));
         let again = hanging(writer.try_clone().unwrap(), Duration::from_secs(60));
         let file = hanging(writer, Duration::from_secs(60));
         let write = async || file.write_at(filled(1 << 16, 1).await, 0, false).await;
         while crate::timeout(Duration::from_millis(5), write()).await.is_ok() {
-            assert!(again.is_alone());
+            assert!(!file.has_changes() && again.is_alone());
         }
-        assert!(file.is_alone(), "it was asked for that itself");
-        drop(file);
-        assert!(!again.is_alone() && elsewhere.is_alone());
+        assert!(file.has_unawaited_changes() && !again.is_alone(), "it is under way");
+        assert_eq!(file.late_changes(), 0, "others may write");
+        assert!(file.is_alone() && elsewhere.is_alone(), "it was asked for that itself");
         // It was asked to give up, and does.
-        while !again.is_alone() {
+        while file.has_changes() {
             crate::sleep(Duration::from_millis(1)).await;
         }
+        assert!(again.is_alone());
+        let waits = spawn({
+            let file = file.clone();
+            async move { file.write_at(filled(1 << 16, 1).await, 0, false).await.0 }
+        });
+        drop(file);
+        while again.is_alone() {
+            crate::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!again.has_unawaited_changes());
+        let read = crate::blocking(move || {
+            let read = std::io::Read::read(&mut reader, &mut [0; 1 << 17])?;
+            Ok((read, reader))
+        });
+        let (read, _reader) = read.await.unwrap();
+        assert!(read > 0);
+        assert!(waits.await.unwrap().unwrap() > 0);
+        assert!(again.is_alone());
     })
     .unwrap();
 }
@@ -361,7 +366,7 @@ fn a_drive_that_hangs_leaves_the_others_what_they_need() {
         let (wrote, buffer) = file.write_at(filled(1 << 20, 1).await, 0, false).await;
         assert_eq!(wrote.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(buffer.is_some(), "it was never given to the kernel");
-        assert!(!file.has_unawaited_changes());
+        assert!(!file.has_changes());
         let reads = (0..2 * FILE_OPS).map(|n| {
             let other = other.clone();
             spawn(async move {

@@ -66,7 +66,14 @@ fn what_a_drive_has_not_answered_is_known_before_its_pool_is_another_machines() 
         log_bytes: Some(16 << 20),
         shards: Some(1),
     };
-    let pool = OpenPool::create(on.clone(), made_of(&media), asked).unwrap();
+    // Where a drive is that is let go of beside that.
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("d2");
+    std::fs::write(&at, "").unwrap();
+    let mut of = made_of(&media);
+    of.drives[2].path.clone_from(&at);
+    of.locks.push(crate::lock::lock(&at, None).unwrap());
+    let pool = OpenPool::create(on.clone(), of, asked).unwrap();
     assert!(pool.await_changes(Duration::ZERO).is_empty());
     let hung = Arc::clone(&media[2]);
     let asked = on[0].call(move || async move {
@@ -78,8 +85,16 @@ fn what_a_drive_has_not_answered_is_known_before_its_pool_is_another_machines() 
     });
     assert!(asked.wait().unwrap(), "nobody waits for it any more");
     let late = pool.await_changes(Duration::from_millis(50));
-    assert_eq!(late, [Path::new("/drives/2")]);
-    media[2].set_hanging(false);
+    assert_eq!(late, std::slice::from_ref(&at));
+    assert!(!pool.await_rest_at(&at, Duration::from_millis(50)));
+    pool.unlock(2, &at);
+    pool.unlock_rest();
+    assert!(crate::lock::lock(&at, None).is_err(), "what is put there would be written over");
+    // The kernel gives it up.
+    media[2].fail();
+    assert!(pool.await_rest_at(&at, Duration::ZERO));
+    pool.unlock_rest();
+    drop(crate::lock::lock(&at, None).unwrap());
     pool.close();
     on.iter().for_each(Handle::stop);
 }

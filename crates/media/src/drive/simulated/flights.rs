@@ -68,6 +68,12 @@ impl Simulated {
         self.options.in_flight == InFlight::Kernel && self.has_left_changes()
     }
 
+    /// Whether changes are in flight, somebody waiting for them or not: see [`Drive::has_changes`](crate::Drive::has_changes).
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        self.has_late_changes() || !self.state().flights.is_empty()
+    }
+
     pub(super) fn refuses_beside_late(&self) -> Option<Kind> {
         let mut state = self.state();
         self.land_left(&mut state);

@@ -172,8 +172,8 @@ fn a_command_in_its_slot_is_small() {
         let (sqe, host) = (read_sqe(range(0, 1)), Double::none());
         let begun = crate::command::Begun::Nothing;
         let bytes = size_of_val(&crate::command::execute(&at, &sqe, begun, &host));
-        // 33 lines of a cache.
-        assert!(bytes <= 2112, "{bytes} bytes");
+        // 35 lines of a cache.
+        assert!(bytes <= 2240, "{bytes} bytes");
     });
 }
 

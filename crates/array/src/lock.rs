@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::v1::Kind;
 use media::Drive;
 use media::drive::{WRITES_LOOK, WRITES_PATIENCE};
-use reactor::now_exact;
+use reactor::{Nanos, now_exact};
 
 use crate::{Error, Result};
 
@@ -22,6 +22,26 @@ pub struct Lock {
     path: PathBuf,
     /// What a loop device has its bytes in.
     _behind: Option<File>,
+}
+
+/// How long whoever takes drives waits for what others have under way there: of all of them together.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    until: Nanos,
+}
+
+impl Patience {
+    pub fn begin() -> Self {
+        Self { until: now_exact() + nanos(WRITES_PATIENCE) }
+    }
+
+    fn has_ended(self) -> bool {
+        now_exact() >= self.until
+    }
+}
+
+fn nanos(span: Duration) -> Nanos {
+    Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX / 2)
 }
 
 /// Holds what is at `path` against other programs, and against the kernel: what is mounted is not served.
@@ -43,30 +63,35 @@ pub fn lock(path: &Path, own: Option<&Arc<Lock>>) -> Result<Arc<Lock>> {
 /// kernel write may be under way still: it is waited for, or it would come over what is written from now on.
 ///
 /// # Errors
-/// As [`lock`], also when that is not over after a while.
-pub fn lock_drive(path: &Path, drive: &Drive, own: Option<&Arc<Lock>>) -> Result<Arc<Lock>> {
+/// As [`lock`], also when that is not over in time.
+pub fn lock_drive(
+    path: &Path,
+    drive: &Drive,
+    own: Option<&Arc<Lock>>,
+    patience: Patience,
+) -> Result<Arc<Lock>> {
     let lock = lock(path, own)?;
-    await_alone(path, &lock, own, || drive.is_alone())?;
+    await_alone(path, &lock, own, patience, || drive.is_alone())?;
     Ok(lock)
 }
 
 /// Waits until no other process can change what is behind `path` and was just opened; not where its `lock` is `own`: what is
-/// under way is its holder's then.
+/// under way is its holder's then, and beside what is late nothing is changed by anybody.
 ///
 /// # Errors
-/// `Conflict` when that is not so after a while.
+/// `Conflict` when that is not so in time.
 pub fn await_alone(
     path: &Path,
     lock: &Arc<Lock>,
     own: Option<&Arc<Lock>>,
+    patience: Patience,
     is_alone: impl Fn() -> bool,
 ) -> Result<()> {
     if own.is_some_and(|own| Arc::ptr_eq(own, lock)) {
         return Ok(());
     }
-    let begun = now_exact();
     while !is_alone() {
-        if Duration::from_nanos(now_exact() - begun) >= WRITES_PATIENCE {
+        if patience.has_ended() {
             return Err(Error::new(Kind::Conflict, format!("{} is in use", path.display())).help(
                 "the system still has writes for it of a program that had it before: they would come over what is \
                  written now",
@@ -188,12 +213,19 @@ mod tests {
         let held = lock(&file, None).unwrap();
         let looks = AtomicUsize::new(0);
         let in_time = || looks.fetch_add(1, Ordering::Relaxed) == 3;
-        await_alone(&file, &held, None, in_time).unwrap();
+        let patience = Patience::begin();
+        await_alone(&file, &held, None, patience, in_time).unwrap();
         assert_eq!(looks.load(Ordering::Relaxed), 4, "it is waited for");
         // Who holds it already has operations of its own.
-        await_alone(&file, &held, Some(&held), || panic!("nobody is asked")).unwrap();
+        let asked = || panic!("nobody is asked");
+        await_alone(&file, &held, Some(&held), patience, asked).unwrap();
+        // Of several that hang the first is waited for.
+        let ended = Patience { until: now_exact() };
+        let error = await_alone(&file, &held, None, ended, || false).unwrap_err();
+        assert_eq!(error.kind, Kind::Conflict);
+        await_alone(&file, &held, None, ended, || true).unwrap();
         let drive = Drive::open(&file, media::drive::OpenDrive::default()).unwrap();
-        let own = lock_drive(&file, &drive, Some(&held)).unwrap();
+        let own = lock_drive(&file, &drive, Some(&held), patience).unwrap();
         assert!(Arc::ptr_eq(&own, &held));
     }
 }

@@ -19,7 +19,7 @@ use super::made_of::{Made, MadeOf, labels, open_drive, open_known_log};
 use super::{Condition, Known, OpenPool, Opener, PoolDef, Pools, no_pool, opened_just_now};
 use crate::jobs::Task;
 use crate::limits::CLEAR_PATIENCE;
-use crate::lock::Lock;
+use crate::lock::{Lock, Patience};
 use crate::{Error, Result};
 
 /// How much a drive is asked to free at once: it goes on with what others ask of it in between.
@@ -148,7 +148,9 @@ impl Opener {
 
     /// Whether nothing is at `path` that anybody may need.
     fn is_blank(&self, path: &Path) -> Result<bool> {
-        let Ok((member, lock)) = open_drive(path, None) else { return Ok(false) };
+        let Ok((member, lock)) = open_drive(path, None, Patience::begin()) else {
+            return Ok(false);
+        };
         let made_of = MadeOf {
             drives: vec![member],
             log: LogSpec::Drives,
@@ -162,7 +164,7 @@ impl Opener {
     /// Clears what is at `path` if its label says that it is such a drive.
     fn clear_drive(&self, path: &Path, is_its: impl Fn(&Label) -> bool) -> Result<()> {
         // Held first: what its label says is so until it is cleared.
-        let (member, lock) = open_drive(path, None)?;
+        let (member, lock) = open_drive(path, None, Patience::begin())?;
         let home = self.home()?;
         let label = labels(home, std::slice::from_ref(&member))?.pop().flatten();
         match label.map(|label| is_its(&label)) {

@@ -18,7 +18,7 @@ use super::PoolDef;
 use super::made_of::{Made, MadeOf, Member, Progress, Seen, open_drive, open_known_log, seen};
 use crate::Result;
 use crate::limits::PLACES_SEARCHED;
-use crate::lock::Lock;
+use crate::lock::{Lock, Patience};
 
 /// Where the system gives drives names that stay.
 pub const BY_ID: &str = "/dev/disk/by-id";
@@ -243,8 +243,10 @@ fn hold(
     progress: &Progress,
 ) -> Result<Vec<Held>> {
     let (mut members, mut locks) = (Vec::new(), Vec::new());
+    // Of many that hang each would cost as much.
+    let patience = Patience::begin();
     for path in paths {
-        match open_drive(path, None) {
+        match open_drive(path, None, patience) {
             Ok((member, lock)) => {
                 members.push(member);
                 locks.push(lock);

@@ -15,7 +15,7 @@ use media::memory::RegionOptions;
 use media::{Drive, Pmem};
 use uuid::Uuid;
 
-use crate::lock::{Lock, is_at, lock, lock_drive};
+use crate::lock::{Lock, Patience, is_at, lock, lock_drive};
 use crate::remote::RemoteDrive;
 use crate::state::OTHERS_WRITE;
 use crate::{Error, Result};
@@ -133,6 +133,7 @@ impl MadeOf {
         let mut opened = Vec::new();
         let mut locks = Vec::new();
         let mut made = Made::default();
+        let patience = Patience::begin();
         for drive in drives {
             let (member, lock) = match DrivePath::memory(&drive.path) {
                 Some(size) => (memory_drive(&drive.path, size, shared)?, None),
@@ -140,7 +141,7 @@ impl MadeOf {
                     absolute(&drive.path)?;
                     named_once(&locks, &drive.path)?;
                     made.expect(&drive.path, drive.size.is_some());
-                    open_drive(&drive.path, drive.size.map(|size| size.bytes()))?
+                    open_drive(&drive.path, drive.size.map(|size| size.bytes()), patience)?
                 }
             };
             opened.push(member);
@@ -276,14 +277,18 @@ pub(super) fn cannot_open(path: &Path, error: media::Error) -> Error {
 ///
 /// # Errors
 /// `Failed` when it cannot be opened, `Conflict` when it is in use.
-pub fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<Lock>>)> {
+pub fn open_drive(
+    path: &Path,
+    size: Option<u64>,
+    patience: Patience,
+) -> Result<(Member, Option<Arc<Lock>>)> {
     if DrivePath::memory(path).is_some() {
         let gone = format!("drive {} was in memory and is gone", path.display());
         return Err(Error::new(Kind::Failed, gone)
             .help("`flashloom pool export` forgets a pool of such drives"));
     }
     let drive = open_file(path, size)?;
-    let lock = lock_drive(path, &drive, None)?;
+    let lock = lock_drive(path, &drive, None, patience)?;
     Ok((Member { path: path.to_owned(), drive }, Some(lock)))
 }
 
@@ -296,7 +301,7 @@ pub fn open_drive_again(
     own: impl FnOnce(&Path) -> Option<Arc<Lock>>,
 ) -> Result<(Member, Arc<Lock>)> {
     let drive = open_file(path, None)?;
-    let lock = lock_drive(path, &drive, own(path).as_ref())?;
+    let lock = lock_drive(path, &drive, own(path).as_ref(), Patience::begin())?;
     Ok((Member { path: path.to_owned(), drive }, lock))
 }
 

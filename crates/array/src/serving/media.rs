@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::desired::NamespaceDef;
 use crate::generic;
-use crate::lock::{Lock, await_alone, lock, lock_drive};
+use crate::lock::{Lock, Patience, await_alone, lock, lock_drive};
 use crate::pools::Pools;
 use crate::{Error, Result};
 
@@ -122,7 +122,8 @@ impl Media {
         let failed = |error| Error::cannot_open(path, error, create);
         let options = OpenDrive { create: asked, block_size, ..OpenDrive::default() };
         let drive = media::Drive::open(path, options).map_err(failed)?;
-        let lock = lock_drive(path, &drive, in_use.and_then(|media| media.lock.as_ref()))?;
+        let own = in_use.and_then(|media| media.lock.as_ref());
+        let lock = lock_drive(path, &drive, own, Patience::begin())?;
         let capacity = drive.capacity();
         if let Some(asked) = asked
             && asked > capacity
@@ -156,7 +157,7 @@ impl Media {
             lock(&found.block_node, own).map_err(|error| generic::cannot_hold(path, error))?;
         let drive = Passthrough::open(path, found.transfer_bytes)
             .map_err(|error| generic::cannot_open(path, error))?;
-        await_alone(path, &lock, own, || drive.is_alone())?;
+        await_alone(path, &lock, own, Patience::begin(), || drive.is_alone())?;
         let own = drive.block_size();
         if own != block_size {
             let what = format!("{} has blocks of {own} bytes, not {block_size}", path.display());

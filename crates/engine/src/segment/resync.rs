@@ -10,7 +10,7 @@ use crate::format::member::MemberHeader;
 use crate::limits::{RECOVER_BLOCKS, SALVAGE_ATTEMPTS};
 use reactor::join_all;
 use stdx::crc32c;
-use stdx::num::{u32_of, usize32};
+use stdx::num::{low8, u32_of, u64_of, usize32};
 
 /// What becomes of blocks that too few drives give, although all in use answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,6 +243,23 @@ impl Segments {
         answers.filter(|answer| !(is_lost && answer.as_ref().is_err_and(is_of_medium))).collect()
     }
 
+    /// Writes the header of a column's allocation unit anew, where it is not on the drive as it should be.
+    ///
+    /// # Errors
+    /// `Failed` when the drive fails.
+    pub async fn resync_member_header(&self, info: &SegmentInfo, column: usize) -> Result<()> {
+        let member = info.members[column];
+        let mut block = vec![0; BLOCK];
+        MemberHeader::write(info, low8(u64_of(column)), self.pool, &mut block);
+        let at = self.drives.header_offset(member.drive, member.au);
+        let reads = self.memory.reads.clone();
+        let has = self.drives.read_trusting(Trust::Written, member.drive, at, BLOCK, reads).await;
+        if has.is_ok_and(|has| has[..] == block[..]) {
+            return Ok(());
+        }
+        self.make_member_header(info, column).await
+    }
+
     /// Writes the header of a column's allocation unit anew.
     ///
     /// # Errors
@@ -250,12 +267,7 @@ impl Segments {
     pub async fn make_member_header(&self, info: &SegmentInfo, column: usize) -> Result<()> {
         let member = info.members[column];
         let mut block = self.memory.reads.alloc(BLOCK).await;
-        MemberHeader::write(
-            info,
-            stdx::num::low8(stdx::num::u64_of(column)),
-            self.pool,
-            &mut block,
-        );
+        MemberHeader::write(info, low8(u64_of(column)), self.pool, &mut block);
         let at = self.drives.header_offset(member.drive, member.au);
         self.drives.write(member.drive, at, block).await
     }

@@ -112,6 +112,38 @@ fn a_drive_that_was_away_counts_once_what_it_missed_was_made_anew() {
     }
 }
 
+/// Everything is looked at, which takes hours where drives are large, and what it missed came when its turn was: what it
+/// has gives back what others lose only once it is there.
+#[test]
+fn what_a_drive_missed_is_made_anew_before_the_rest_is_looked_at() {
+    reactor::simulate(60, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 60).await;
+        scribble(&rig.v, &mut rig.model, 3000, 61).await;
+        rig.pull(1, 62).await;
+        scribble(&rig.v, &mut rig.model, 300, 63).await;
+        rig.pool.audit_space().await.unwrap();
+        rig.give_back(1).await;
+        let mut seen = Vec::new();
+        loop {
+            let drive = rig.pool.status().await.unwrap().drives.swap_remove(1);
+            if drive.state != DriveState::Rejoining {
+                break;
+            }
+            let rejoin = drive.rejoin.unwrap();
+            // At the end it gets what all have to have.
+            if rejoin.done < rejoin.units {
+                seen.push((rejoin.done, rejoin.units, drive.counters.bytes_written));
+            }
+            reactor::sleep(Duration::from_micros(100)).await;
+        }
+        let (before, whole) = (seen[0].2, seen.last().unwrap().2);
+        let at_half = seen.iter().find(|(done, units, _)| done * 2 >= *units).unwrap().2;
+        let anew = whole - before;
+        assert!(anew > MIB, "{seen:?}");
+        assert!((at_half - before) * 100 >= anew * 99, "{seen:?}");
+    });
+}
+
 /// What was written while it was away was not on it, and once the drive that had it failed nobody had it.
 #[test]
 fn a_drive_that_is_missing_at_one_opening_is_taken_back_at_the_next() {

@@ -2,11 +2,14 @@
 //! rebuilt on the others, in turn with runs in which nothing else goes on; how fast drives are made whole; what is made anew
 //! of one that was away. Without protocol or network.
 
+mod rates;
+mod returned;
+
 use crate::volume::Load;
-use engine::{DriveState, LogSpec, Pool, PoolSpec, PoolStatus, ScrubPosition, Volume, VolumeSpec};
+use engine::{DriveState, LogSpec, Pool, PoolSpec, ScrubPosition, Volume, VolumeSpec};
 use media::memory::RegionOptions;
 use media::{Drive, FaultPlan, Pmem};
-use reactor::{Config, Nanos, PollPolicy, now_exact};
+use reactor::{Config, Nanos, PollPolicy};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,28 +29,11 @@ enum What {
     /// Hosts' latency at half of what the pool can do, beside scrubs and beside a drive that is made whole; and of a pool
     /// with one drive more than its stripes are wide, where one is out, and beside the rebuild of what it had
     Latency(Latency),
-    /// How fast a drive is made whole, for pools of different numbers of drives, against copying as much as that reads
-    /// and writes
-    Rate {
-        /// Drives of the pools, each a RAID 6
-        #[arg(long, value_delimiter = ',', default_values_t = [6, 12, 24])]
-        drives: Vec<usize>,
-        /// Paired runs
-        #[arg(long, default_value_t = 3)]
-        rounds: usize,
-    },
-    /// What is made anew of a drive that was away, against what its share of the writes was meanwhile
-    Return {
-        /// Drives of the pool, a RAID 6
-        #[arg(long, default_value_t = 6)]
-        drives: usize,
-        /// MiB written meanwhile
-        #[arg(long, default_value_t = 256)]
-        written: u64,
-        /// Times
-        #[arg(long, default_value_t = 5)]
-        rounds: usize,
-    },
+    /// How fast what a drive had is made anew, on a drive in its place and in free space on the others, for pools of
+    /// different numbers of drives, against copies and parity alone
+    Rate(rates::Arguments),
+    /// What is made anew of a drive that was away under load, against what its share of the writes was meanwhile
+    Return(returned::Arguments),
 }
 
 #[derive(clap::Args, Clone, Copy)]
@@ -156,7 +142,7 @@ impl Rig {
         let mut piece = vec![0; 256 << 10];
         let mut prng = Prng::new(seed);
         for at in (0..bytes).step_by(piece.len()) {
-            prng.fill(&mut piece[..4096]);
+            prng.fill(&mut piece);
             self.volume.write(at % self.volume.len(), &piece).await?;
         }
         self.pool.audit_space().await?;
@@ -335,27 +321,6 @@ fn show_latencies(a: Latency, besides: [Beside; 3], all: &[Vec<Histogram>; 3]) {
     }
 }
 
-/// Bytes in a second that are made anew of a drive, and what copying what that reads and writes would give.
-async fn rates(count: usize) -> Result<(f64, f64), Failed> {
-    let mut rig = Rig::new(count, 256 * MIB, None).await?;
-    rig.replace(1).await?;
-    let begun = now_exact();
-    let units = rig.whole(1).await?;
-    let took = seconds(now_exact() - begun);
-    rig.close().await?;
-    let data = usize::from(raid::Scheme::Raid6.shape(count).ok_or("too few drives")?.data);
-    let source = vec![0x5a; usize::try_from(MIB)? * data];
-    let mut target = vec![0; source.len()];
-    let begun = now_exact();
-    for _ in 0..units {
-        target.copy_from_slice(std::hint::black_box(&source));
-        std::hint::black_box(&mut target);
-    }
-    let copied = seconds(now_exact() - begun);
-    let rate = |took: f64| per_second(units * MIB, took) / 1e6;
-    Ok((rate(took), rate(copied)))
-}
-
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / MIB as f64
@@ -364,64 +329,6 @@ fn mib(bytes: u64) -> f64 {
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / 1e9
-}
-
-/// Bytes that a drive was written to make it whole, and its share of those written while it was away.
-async fn returned(rig: &Rig, written: u64, round: usize) -> Result<(u64, u64), Failed> {
-    let index = u16_of(round % rig.drives.len());
-    rig.pool.fail_drive(index).await?;
-    let before = rig.pool.status().await?;
-    rig.write(written * MIB, u64_of(round)).await?;
-    let after = rig.pool.status().await?;
-    let others = before.drives.iter().zip(&after.drives).enumerate();
-    let others = others.filter(|(n, _)| *n != usize::from(index));
-    let bytes: u64 =
-        others.map(|(_, (was, is))| is.counters.bytes_written - was.counters.bytes_written).sum();
-    rig.pool.let_return(index).await?;
-    rig.pool.rejoin(Arc::clone(&rig.drives[usize::from(index)])).await?;
-    rig.whole(index).await?;
-    let whole = rig.pool.status().await?;
-    let of = |status: &PoolStatus| status.drives[usize::from(index)].counters.bytes_written;
-    let others = u64_of(rig.drives.len()) - 1;
-    Ok((of(&whole) - of(&after), bytes / others))
-}
-
-async fn show_rates(drives: &[usize], rounds: usize) -> Result<(), Failed> {
-    println!(
-        "a drive of a RAID 6 is made whole; drives in memory, one core, {rounds} runs, medians"
-    );
-    let mut all = vec![Vec::new(); drives.len()];
-    for _ in 0..rounds {
-        for (count, of) in drives.iter().zip(&mut all) {
-            of.push(rates(*count).await?);
-        }
-    }
-    for (count, of) in drives.iter().zip(all) {
-        let (made, copied) = of.iter().copied().unzip();
-        let ratio = median(of.iter().map(|(made, copied)| made / copied).collect());
-        println!(
-            "{count:>3} drives: {:>6.0} MB/s of the drive; copying its stripes' data {:>6.0} MB/s; {ratio:.2} of that",
-            median(made),
-            median(copied)
-        );
-    }
-    Ok(())
-}
-
-async fn show_returned(drives: usize, written: u64, rounds: usize) -> Result<(), Failed> {
-    let rig = Rig::new(drives, 256 * MIB, None).await?;
-    let mut ratios = Vec::new();
-    for round in 0..rounds {
-        let (anew, share) = returned(&rig, written, round).await?;
-        println!(
-            "away while {written} MiB were written: {:.1} MiB made anew, its share {:.1} MiB",
-            mib(anew),
-            mib(share)
-        );
-        ratios.push(mib(anew) / mib(share));
-    }
-    println!("made anew to its share, median: {:.2}", median(ratios));
-    rig.close().await
 }
 
 async fn measure(what: What) -> Result<(), Failed> {
@@ -433,8 +340,8 @@ async fn measure(what: What) -> Result<(), Failed> {
                 show_latencies(a, besides, &latencies(a, more, besides).await?);
             }
         }
-        What::Rate { drives, rounds } => show_rates(&drives, rounds).await?,
-        What::Return { drives, written, rounds } => show_returned(drives, written, rounds).await?,
+        What::Rate(a) => rates::show(&a).await?,
+        What::Return(a) => returned::show(a).await?,
     }
     Ok(())
 }

@@ -48,6 +48,8 @@ impl Load {
                     }
                     due += every;
                     let at = prng.below(self.bytes / BLOCK) * BLOCK;
+                    // No block is as another, or as it was before.
+                    data[..8].copy_from_slice(&prng.next_u64().to_le_bytes());
                     let done = match prng.below(100) < self.reads {
                         true => volume.read(at, &mut data).await,
                         false => volume.write(at, &data).await,

@@ -18,7 +18,7 @@ mod subsystem;
 mod volume;
 
 pub use configuration::KeptConfiguration;
-pub use consent::{Changed, Consent, Losses};
+pub use consent::{Changed, Consent, DriveRemoval, Losses};
 pub use drive::{Drive, DriveCounters, DriveRejoin, DriveState, StaysOut};
 pub use group::{Group, GroupChange, NewGroup, NewGroupClone, NewGroupSnapshot};
 pub use hardware::{CriticalWarning, DriveHardware, DriveSmart, HardwareState};

@@ -1,6 +1,8 @@
 //! Commands about drives of pools, which speak to the running daemon.
 
-use api::v1::{Drive, DriveReplacement, DriveState, NewDrives, RateLimit, Rebuild, Rejoin, Spare};
+use api::v1::{
+    Drive, DriveRemoval, DriveReplacement, DriveState, NewDrives, RateLimit, Rebuild, Rejoin, Spare,
+};
 use api::value::{DrivePath, Name, Size};
 use comfy_table::Table;
 use control::Client;
@@ -46,12 +48,13 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
                 client.begin_evacuate_drive(&of.drive, &limit, &asking).await
             })
         }
-        DriveVerb::Remove { of, sure, how } => {
+        DriveVerb::Remove { of, limit, sure, how } => {
             let of = of.drive;
             let dry_run = async |client: Client| client.losses_of_drive(&of).await;
             let Some(consent) = meant(global, &sure, dry_run)? else { return Ok(()) };
+            let removal = DriveRemoval { force: consent.force, dry_run: consent.dry_run, limit };
             let begin = async |client: Client, asking: Asking| {
-                client.begin_remove_drive(&of, consent, &asking).await
+                client.begin_remove_drive(&of, &removal, &asking).await
             };
             let done = follow(global, &how, begin, async |_, _| Ok(()))?;
             done.map_or(Ok(()), |()| gone(global, "drive", &of, "removed"))

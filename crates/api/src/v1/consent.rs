@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::value::Size;
+
 /// Whether what a change destroys, or takes from hosts, is meant to go; behind the question mark.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, IntoParams,
@@ -30,6 +32,38 @@ impl Consent {
     #[must_use]
     pub fn query(self) -> String {
         format!("?force={}&dry_run={}", self.force, self.dry_run)
+    }
+}
+
+/// How a drive is taken out of its pool for good; behind the question mark.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, IntoParams,
+)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DriveRemoval {
+    /// It is meant: without this it is refused.
+    #[serde(default)]
+    pub force: bool,
+    /// Change nothing, and answer with what would be lost.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Bytes moved onto the others in a second at most; as many as hosts leave time for when left out, or 0.
+    #[serde(default)]
+    pub limit: Option<Size>,
+}
+
+impl DriveRemoval {
+    #[must_use]
+    pub const fn consent(&self) -> Consent {
+        Consent { force: self.force, dry_run: self.dry_run }
+    }
+
+    /// As it stands behind a path.
+    #[must_use]
+    pub fn query(&self) -> String {
+        let limit = self.limit.map(|limit| format!("&limit={}", limit.bytes()));
+        self.consent().query() + &limit.unwrap_or_default()
     }
 }
 

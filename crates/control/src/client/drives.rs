@@ -1,6 +1,8 @@
 //! Requests about drives of pools.
 
-use api::v1::{Consent, Drive, DriveReplacement, Losses, NewDrives, RateLimit, Rebuild, Rejoin};
+use api::v1::{
+    Consent, Drive, DriveRemoval, DriveReplacement, Losses, NewDrives, RateLimit, Rebuild, Rejoin,
+};
 use api::value::{Name, PoolDrive};
 use hyper::Method;
 
@@ -153,10 +155,10 @@ impl Client {
     pub async fn begin_remove_drive(
         &self,
         of: &PoolDrive,
-        consent: Consent,
+        how: &DriveRemoval,
         asking: &Asking,
     ) -> Result<Begun<()>> {
-        let path = format!("{}{}", drive(of, ""), consent.query());
+        let path = format!("{}{}", drive(of, ""), how.query());
         let begun = self.begin_bytes(Method::DELETE, &path, Vec::new(), asking).await?;
         Ok(begun.map(drop))
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Consent, Drive, DriveReplacement, Job, Losses, NewDrives, Problem, RateLimit, Rebuild, Rejoin,
+    Drive, DriveRemoval, DriveReplacement, Job, Losses, NewDrives, Problem, RateLimit, Rebuild,
+    Rejoin,
 };
 use api::value::{Name, PoolDrive};
-use array::jobs::{Moving, Work};
+use array::jobs::Work;
 use array::node::Node;
 use axum::Json;
 use axum::extract::State;
@@ -72,7 +73,7 @@ async fn show_drive(State(node): Shared, Path(of): Path<(String, String)>) -> An
 /// vacant then.
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/drives/{index}", tag = "drive",
-    params(("pool" = Name, Path), ("index" = u16, Path), Consent),
+    params(("pool" = Name, Path), ("index" = u16, Path), DriveRemoval),
     responses(
         (status = 204), (status = 200, body = Losses), (status = 202, body = Job),
         (status = "4XX", body = Problem)
@@ -82,13 +83,13 @@ async fn remove_drive(
     State(node): Shared,
     asked: Asked,
     Path(of): Path<(String, String)>,
-    Query(consent): Query<Consent>,
+    Query(how): Query<DriveRemoval>,
 ) -> Answer<Response> {
-    let of = drive_part(&of)?;
+    let (of, consent) = (drive_part(&of)?, how.consent());
     if consent.dry_run {
         return removed(node, consent, move |node| node.losses_of_drive(&of)).await;
     }
-    let work = Work::RemoveDrive(of, Moving::default(), consent);
+    let work = Work::RemoveDrive(of, RateLimit { limit: how.limit }.into(), consent);
     answer(node, work, asked, async |_| Ok(StatusCode::NO_CONTENT.into_response())).await
 }
 

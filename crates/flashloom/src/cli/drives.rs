@@ -221,7 +221,7 @@ A copy of the commit log on it moves first. What was moved stays where it is whe
 Examples:
   flashloom drive remove fast/2 --dry-run
   flashloom drive remove fast/2
-  flashloom drive remove fast/2 --yes --no-wait
+  flashloom drive remove fast/2 --yes --limit 500MiB --no-wait
 
 A drive that works is emptied onto the others first, as by `drive evacuate`. What one had that failed or is gone is made
 anew there, as by `pool rebuild start`. Then what it is known by is wiped, where it is; one that is not there is not
@@ -231,6 +231,9 @@ lacking, `drive replace` or `drive add` comes first. Ended in the midst of it, t
     Remove {
         #[command(flatten)]
         of: OfDrive,
+        /// Bytes moved onto the others in a second at most. [default: as many as hosts leave time for]
+        #[arg(long, value_name = "SIZE", value_parser = value::<Size>)]
+        limit: Option<Size>,
         #[command(flatten)]
         sure: SureArgs,
         #[command(flatten)]

@@ -1,6 +1,7 @@
 //! What every drive of a pool carries alike: its label, the roots of the shards, the catalog.
 
 mod catalog;
+mod scrub;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

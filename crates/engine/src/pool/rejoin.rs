@@ -187,22 +187,15 @@ impl Pool {
         }
         // As the roots, which are on it since the shards' checkpoints.
         if !canary::skips(Step::RejoinCatalog) {
-            superblock.change_catalog(|catalog| Ok((catalog.edit(Vec::new()), ()))).await?;
+            until_room(&progress, async || {
+                superblock.change_catalog(|catalog| Ok((catalog.edit(Vec::new()), ()))).await
+            })
+            .await?;
         }
         if !canary::skips(Step::RejoinFlush) {
             superblock.drives.flush([index]).await;
         }
-        loop {
-            match superblock.make_online(index).await {
-                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {
-                    if progress.ends.load(Ordering::Relaxed) {
-                        return Err(error);
-                    }
-                    reactor::sleep(crate::limits::ANEW_PAUSE).await;
-                }
-                done => break done?,
-            }
-        }
+        until_room(&progress, async || superblock.make_online(index).await).await?;
         self.tell_of_free_space(index);
         self.0.common.follow_drives();
         Ok(())
@@ -218,5 +211,20 @@ impl Pool {
 
     pub(super) fn rejoin_status(&self, index: u16) -> Option<Rejoin> {
         self.0.returned.borrow().get(&index).map(Returned::status)
+    }
+}
+
+/// Does what may find no room just now, or a system that is short of something, again until it is done.
+async fn until_room(progress: &Progress, act: impl AsyncFn() -> Result<()>) -> Result<()> {
+    loop {
+        match act().await {
+            Err(error)
+                if matches!(error.kind, Kind::Full | Kind::Busy)
+                    && !progress.ends.load(Ordering::Relaxed) =>
+            {
+                reactor::sleep(crate::limits::ANEW_PAUSE).await;
+            }
+            done => return done,
+        }
     }
 }

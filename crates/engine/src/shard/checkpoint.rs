@@ -53,6 +53,8 @@ pub struct Checkpoints {
     turn: Semaphore,
     /// Of the last one.
     generation: Cell<u64>,
+    /// That of the root which the opening found: later ones were written to all drives in use.
+    found: u64,
     /// The ordered stripe up to which the map's runs on media have all records.
     cut: Cell<u64>,
     /// Where the last one's manifest lies.
@@ -102,6 +104,7 @@ impl Checkpoints {
             base,
             turn: Semaphore::new(1),
             generation: Cell::new(last.generation),
+            found: last.generation,
             cut: Cell::new(last.cut),
             manifest_blocks: RefCell::new(last.manifest_blocks),
             verified: RefCell::default(),
@@ -115,6 +118,13 @@ impl Checkpoints {
     pub fn note_flushed(&self, cut: u64) {
         assert!(self.cut.get() <= cut, "the map on media forgets nothing");
         self.cut.set(cut);
+    }
+
+    /// The generation of the root that was written last to all drives in use; `None` before the first of this life, which
+    /// may have been cut short on some.
+    #[must_use]
+    pub fn written_root(&self) -> Option<u64> {
+        Some(self.generation.get()).filter(|generation| *generation > self.found)
     }
 
     /// The ordered stripe up to which the map's runs on media have all records.
@@ -197,33 +207,44 @@ impl Checkpoints {
     }
 
     async fn write_checkpoint(&self, fresh: &[Rc<SegmentInfo>]) -> Result<()> {
+        let mut blocks = Vec::new();
+        let done = self.write_root(fresh, &mut blocks).await;
+        if done.is_err() {
+            // Some drives may have a root that names them. The next checkpoint takes their place, as that of the last one's.
+            self.manifest_blocks.borrow_mut().append(&mut blocks);
+        }
+        done
+    }
+
+    /// Adds the blocks of the manifest to `blocks` as they are written.
+    async fn write_root(&self, fresh: &[Rc<SegmentInfo>], blocks: &mut Vec<Entry>) -> Result<()> {
         let generation = self.generation.get() + 1;
         self.base.table().assert_counts();
         let (manifest, dead) = self.manifest(generation, fresh);
         self.given_back.borrow_mut().clone_from(&dead);
         assert!(self.cut() <= self.base.writer.written(), "the map's runs are of written stripes");
         let bytes = manifest.to_bytes(self.base.writer.pool(), self.base.writer.geometry().width());
-        let mut entries = Vec::new();
         let mut block = [0; BLOCK];
         for piece in bytes.chunks(BLOCK) {
             block[..piece.len()].copy_from_slice(piece);
             block[piece.len()..].fill(0);
-            entries.push(self.base.pages.append_block(&block).await?);
+            blocks.push(self.base.pages.append_block(&block).await?);
         }
-        let mut index = Vec::new();
-        for piece in entries.chunks(INDEX_ENTRIES) {
+        let entries = blocks.len();
+        for piece in blocks.clone().chunks(INDEX_ENTRIES) {
             block.fill(0);
             let raw: Vec<RawEntry> = piece.iter().map(|entry| RawEntry::from(*entry)).collect();
             let raw = raw.as_bytes();
             block[..raw.len()].copy_from_slice(raw);
-            index.push(self.base.pages.append_block(&block).await?);
+            blocks.push(self.base.pages.append_block(&block).await?);
         }
+        let index = blocks[entries..].to_vec();
         if index.len() > INDEX_MAX {
             return Err(Error::new(Kind::Full, "the manifest is larger than a root can name"));
         }
         self.base.writer.settle_metadata().await?;
         // What begins from here on is not of this checkpoint, and may be torn when it is the last.
-        let segments = self.segments_of(entries.iter().chain(&index));
+        let segments = self.segments_of(blocks.iter());
         if !canary::skips(Step::CheckpointFlush) {
             self.base.writer.flush().await?;
         }
@@ -233,7 +254,7 @@ impl Checkpoints {
             generation,
             log: self.base.writer.log(),
             bytes: u64_of(bytes.len()),
-            index: index.clone(),
+            index,
             segments,
         };
         self.base.common.superblock.write_root(&root).await?;
@@ -244,8 +265,7 @@ impl Checkpoints {
         let known =
             known.map(|record| (record.info.id, record.roll_from.unwrap_or(stripes(record))));
         self.base.writer.table_mut().made_durable(known);
-        entries.append(&mut index);
-        self.replace_manifest(entries);
+        self.replace_manifest(std::mem::take(blocks));
         self.give_back(&dead).await;
         Ok(())
     }

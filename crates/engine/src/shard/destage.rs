@@ -20,6 +20,7 @@ use super::keeper::MapKeeper;
 use crate::address::Location;
 use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
+use crate::limits::NO_SPACE_PAUSE;
 use crate::log::{Item, RECORD_BLOCKS_MAX, What};
 use crate::segment::{Owner, Stream};
 
@@ -245,13 +246,27 @@ impl Destage {
             self.base.writer.flush().await?;
         }
         if !canary::skips(Step::TrimTells) {
-            self.base.common.superblock.tell_failures().await?;
+            self.tell_failures().await?;
         }
         self.base.common.follow_drives();
         self.base.log.trim(through, written).await?;
         assert!(self.base.log.tail() > through, "what was trimmed is forgotten");
         self.base.writer.table_mut().made_durable(applied);
         Ok(())
+    }
+
+    /// Waits where labels have no space just now, or the system cannot write them: nothing is trimmed before.
+    async fn tell_failures(&self) -> Result<()> {
+        loop {
+            match self.base.common.superblock.tell_failures().await {
+                Err(error)
+                    if matches!(error.kind, Kind::Full | Kind::Busy) && !self.base.has_ended() =>
+                {
+                    reactor::sleep(NO_SPACE_PAUSE).await;
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Whether records at the front of what destage took have all their blocks in the map.

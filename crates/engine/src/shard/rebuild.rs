@@ -78,10 +78,11 @@ impl Rebuild {
             }
             let has_room = !self.base.lacks_room_to_empty_drives();
             if has_room {
-                self.base.writer.leave(|info| info.parts_on(leaving) > 0).await?;
-                // What is reserved in place of what lay there does not.
-                self.checkpoints.take().await?;
-                self.move_some(leaving, progress, &pace, &mut unread).await?;
+                match self.move_off(leaving, progress, &pace, &mut unread).await {
+                    // It may pass: that nothing came of it is counted below.
+                    Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {}
+                    moved => moved?,
+                }
             } else {
                 self.reclaim.win_room();
             }
@@ -106,6 +107,19 @@ impl Rebuild {
             let _ = reactor::timeout(REBUILD_PAUSE, look).await;
             unread.clear();
         }
+    }
+
+    async fn move_off(
+        &self,
+        leaving: u64,
+        progress: &Progress,
+        pace: &Pace<'_>,
+        unread: &mut BTreeSet<SegmentId>,
+    ) -> Result<()> {
+        self.base.writer.leave(|info| info.parts_on(leaving) > 0).await?;
+        // What is reserved in place of what lay there does not.
+        self.checkpoints.take().await?;
+        self.move_some(leaving, progress, pace, unread).await
     }
 
     /// Moves some segments' contents, those first of which most is gone, and all metadata, and gives the space back.

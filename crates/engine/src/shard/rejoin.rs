@@ -92,8 +92,22 @@ impl Remake {
             Progress::add(&progress.done, 1);
         }
         match canary::skips(Step::RejoinRoot) {
-            false => self.checkpoints.take().await,
+            false => self.take_root(drive, progress).await,
             true => Ok(()),
+        }
+    }
+
+    /// Where there is no room for it just now, all that was made anew is not thrown away.
+    async fn take_root(&self, drive: u16, progress: &Progress) -> Result<()> {
+        let is_wanted = || {
+            let drives = self.base.writer.segments().drives();
+            !progress.ends.load(Ordering::Relaxed) && drives.state(drive) == DriveState::Rejoining
+        };
+        loop {
+            match self.checkpoints.take().await {
+                Err(error) if is_wanted() && self.checkpoints.may_try_again(&error).await => {}
+                done => return done,
+            }
         }
     }
 

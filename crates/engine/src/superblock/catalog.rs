@@ -258,6 +258,16 @@ impl Superblock {
         Ok(())
     }
 
+    /// Writes the catalog to all drives once more.
+    ///
+    /// # Errors
+    /// As [`change_catalog`](Self::change_catalog).
+    pub(super) async fn renew_catalog(&self) -> Result<()> {
+        let _turn = self.turn.hold().await;
+        self.kept.owed.store(true, Ordering::Release);
+        self.take_back().await
+    }
+
     /// Takes a change of the catalog back that failed, if that could not be done so far.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use crate::canary::{Step, misses};
 use crate::drives::DriveState;
 use crate::format::area as at;
 use crate::format::catalog::CatalogArea;
+use crate::segment::Stream;
 use crate::shard::Shard;
 
 const DEGRADED: OpenOptions = OpenOptions {
@@ -68,6 +69,37 @@ fn what_a_root_names_is_there_after_a_power_cut() {
             verify(&pool.volume("db").unwrap(), &model).await;
         });
     }
+}
+
+/// Each one that failed left its blocks in use for good, over openings too: metadata had no room left in the end.
+#[test]
+fn a_checkpoint_that_finds_no_room_leaves_nothing_behind() {
+    let (media, all) = simulated(4, 96 * MIB, 3);
+    reactor::simulate(3, async move {
+        let (pool, _, _) = filled(&all, LogSpec::Bbu(vec![pmem(8 * MIB)]), 3).await;
+        let take = || pool.each(|shard: Rc<Shard>| async move { shard.checkpoints.take().await });
+        let live = || {
+            pool.each(|shard: Rc<Shard>| async move {
+                let table = shard.base.table();
+                let of_metadata = table.iter().filter(|of| of.info.stream == Stream::Metadata);
+                Ok(of_metadata.map(|segment| segment.live).sum::<u32>())
+            })
+        };
+        take().await.unwrap();
+        let before = live().await.unwrap();
+        let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
+        let range = at::ROOTS..at::ROOTS + 64 * BLOCK as u64;
+        for drive in &media {
+            drive.refuse(Refusal { operation, range: range.clone(), kind, times: None });
+        }
+        for _ in 0..20 {
+            assert_eq!(take().await.unwrap_err().kind, Kind::Full);
+        }
+        assert!(live().await.unwrap() > before);
+        media.iter().for_each(|drive| drive.refuse_nothing());
+        take().await.unwrap();
+        assert_eq!(live().await.unwrap(), before);
+    });
 }
 
 #[test]

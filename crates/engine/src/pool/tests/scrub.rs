@@ -82,6 +82,34 @@ fn damage_that_nobody_read_is_put_right_before_drives_are_lost() {
     }
 }
 
+/// Nobody reads them while a pool is open: they rotted on one drive after the other, and the next opening had none.
+#[test]
+fn catalogs_and_roots_are_put_right_before_an_opening_needs_them() {
+    reactor::simulate(36, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 2, 36).await;
+        scribble(&rig.v, &mut rig.model, 500, 36).await;
+        rig.settle().await;
+        let clean = rig.scrub().await.position;
+        assert_eq!((clean.damaged, clean.unchecked), (0, 0), "{clean:?}");
+        let catalog = rig.pool.0.common.superblock.label().catalog;
+        let junk = vec![0xa5; BLOCK];
+        for drive in 0..4 {
+            rig.media[drive].poke(catalog.half_at(0), &junk);
+            rig.media[drive].poke(catalog.half_at(1), &junk);
+            for slot in 0..2 {
+                rig.media[drive].poke(crate::area::root_at(1, slot), &junk);
+            }
+            let found = rig.scrub().await.position;
+            assert_eq!((found.damaged, found.repaired), (2, 2), "{found:?}");
+            let again = rig.scrub().await.position;
+            assert_eq!(again.damaged, 0, "{again:?}");
+        }
+        rig.pool.clone().close().await.unwrap();
+        rig.open(OpenOptions::default()).await.unwrap();
+        verify(&rig.v, &rig.model).await;
+    });
+}
+
 /// One goes on where another was ended, with what that one had found, and leaves nothing out.
 #[test]
 fn a_scrub_that_was_ended_goes_on_from_there_after_an_opening() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Checkpoints;
 use crate::address::SegmentId;
-use crate::error::{Kind, Result};
-use crate::limits::RECLAIM_RESERVE;
+use crate::error::{Error, Kind, Result};
+use crate::limits::{NO_SPACE_PAUSE, RECLAIM_RESERVE};
 use crate::shard::events::Event;
 
 /// How long a task that found no space for metadata waits before it looks again, should nothing
@@ -71,17 +71,29 @@ impl Checkpoints {
     }
 
     /// What a background task makes of its outcome. Without space for metadata it waits and tries
-    /// again, and writers are refused meanwhile; any other error ends the shard. False when the task
-    /// ends.
+    /// again, and writers are refused meanwhile; what the system could not do just now is tried again
+    /// too; any other error ends the shard. False when the task ends.
     pub async fn goes_on(&self, done: Result<()>) -> bool {
         let Err(error) = done else { return true };
-        if error.kind == Kind::Full && self.wait_for_segments().await {
+        if self.may_try_again(&error).await {
             return true;
         }
         if !self.base.has_ended() {
             self.base.fail(&error);
         }
         false
+    }
+
+    /// Waits for what such an error is for, if it may pass.
+    pub async fn may_try_again(&self, error: &Error) -> bool {
+        match error.kind {
+            Kind::Full => self.wait_for_segments().await,
+            Kind::Busy => {
+                reactor::sleep(NO_SPACE_PAUSE).await;
+                !self.base.is_over()
+            }
+            _ => false,
+        }
     }
 
     /// Waits for space for metadata. False when there is nobody to make it.

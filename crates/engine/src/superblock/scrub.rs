@@ -1,0 +1,51 @@
+//! Whether drives still have what all carry alike: catalogs and roots are read at openings only, and would rot in silence
+//! until the one that is asked for is the last. Labels are looked at every few seconds.
+
+use super::Superblock;
+use crate::area;
+use crate::error::Result;
+use crate::segment::Scrubbed;
+
+impl Superblock {
+    /// Looks at the catalog of each drive in use, and has all of them carry it anew where one of them does not.
+    ///
+    /// # Errors
+    /// As [`change_catalog`](Self::change_catalog).
+    pub async fn scrub_catalog(&self) -> Result<Scrubbed> {
+        self.settle_catalog().await?;
+        let damaged = self.lacking_catalog().await;
+        if damaged == 0 {
+            return Ok(Scrubbed::default());
+        }
+        self.renew_catalog().await?;
+        let left = self.lacking_catalog().await;
+        Ok(Scrubbed { damaged, repaired: damaged.saturating_sub(left), lost: 0 })
+    }
+
+    /// How many drives in use do not have the catalog as it is by now, or as it is to be.
+    async fn lacking_catalog(&self) -> u64 {
+        // What is acknowledged is on all of them.
+        let generation = self.catalog(|catalog| catalog.generation);
+        let mut lacking = 0;
+        for index in self.drives.indices() {
+            let Some(drive) = self.drives.drive(index).cloned() else { continue };
+            let trails = area::catalog::trails(&drive, self.kept.area(), self.pool).await;
+            let Ok(trails) = trails else { continue };
+            let has = area::catalog::newest(trails).is_ok_and(|of| of.generation >= generation);
+            lacking += u64::from(!has && self.drives.is_online(index));
+        }
+        lacking
+    }
+
+    /// How many drives in use lack a shard's root of this generation, which was written to all of them, or a later one.
+    pub async fn lacking_root(&self, shard: u16, generation: u64) -> u64 {
+        let mut lacking = 0;
+        for index in self.drives.indices() {
+            let Some(drive) = self.drives.drive(index).cloned() else { continue };
+            let Ok(root) = area::read_root(&drive, self.pool, shard).await else { continue };
+            let has = root.is_ok_and(|root| root.generation >= generation);
+            lacking += u64::from(!has && self.drives.is_online(index));
+        }
+        lacking
+    }
+}

@@ -58,3 +58,15 @@ pub const PASSING_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) const PASSING_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) const PASSING_PAUSE_MAX: Duration = Duration::from_millis(100);
 const _: () = assert!(PASSING_PATIENCE.as_secs() < TRANSFER_DEADLINES.0.as_secs());
+
+/// Ranges of one Dataset Management: what the command can name.
+pub(crate) const DSM_RANGES_MAX: usize = 256;
+
+/// How long who asks an NVMe drive how it is waits for that: drives take milliseconds, some a second when they wake. A
+/// host resets its connection when it waits a minute.
+pub const HEALTH_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long an Identify Namespace of a host waits for how much is allocated, which is told as it was then, and how
+/// often a drive is asked that at most.
+pub(crate) const USED_PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const USED_EVERY: Duration = Duration::from_secs(1);

@@ -4,25 +4,28 @@
 //! Offsets and lengths are in bytes, and multiples of the namespace's blocks. A command that is longer than the drive
 //! or the kernel takes goes in parts, in order.
 
+mod admin;
 mod described;
+mod link;
 
 pub use described::Described;
+pub use link::{Script, Sent};
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use nvme::nvm::DsmRange;
+use nvme::nvm::{CopyDescriptor, CopyRange0, DsmRange, LbaRange};
 use nvme::opcode::io;
 use nvme::status::Status;
 use reactor::buffer::{self, Buffer};
-use reactor::passthrough::{Command, Completion, Device, Pace};
+use reactor::passthrough::{Command, Completion, Pace};
 use stdx::num::{low16, low32, u64_of, usize32, usize64};
 use zerocopy::IntoBytes;
 
 use crate::drive::again::Again;
-use crate::drive::deadline;
 use crate::error::{Error, Kind, Operation};
-use crate::limits::{TRANSFER_MAX, ZERO_CHUNK};
+use crate::limits::{DSM_RANGES_MAX, TRANSFER_MAX, ZERO_CHUNK};
+use link::Link;
 
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +36,16 @@ pub enum Failure {
     /// It is not the drive's word.
     #[error(transparent)]
     Media(#[from] Error),
+}
+
+impl Failure {
+    /// Whether it was not even tried: the drive has no such command, or the kernel leaves it to root.
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Drive(status) => status.kind() == Status::INVALID_OPCODE,
+            Self::Media(error) => error.kind == Kind::Unsupported,
+        }
+    }
 }
 
 /// What a command does of its own accord.
@@ -50,12 +63,20 @@ const BLOCKS_MAX: u64 = 1 << 16;
 /// A namespace of an NVMe drive.
 #[derive(Debug)]
 pub struct Passthrough {
-    device: Device,
+    link: Link,
     described: Described,
     /// The most bytes that one command moves.
     transfer: usize,
     /// The kernel has the drive no more.
     gone: AtomicBool,
+    /// Blocks that were allocated when the drive was asked last (NUSE), and when that was, in nanoseconds.
+    used: AtomicU64,
+    used_asked: AtomicU64,
+    /// Why it cannot be asked how it is, if it cannot, and whether that was told of.
+    silence: Option<Error>,
+    silence_told: AtomicBool,
+    /// Copies by itself: says so, and has not refused it.
+    copies: AtomicBool,
 }
 
 /// Where a command is.
@@ -79,12 +100,33 @@ impl Passthrough {
     /// # Errors
     /// As the system calls; `Unsupported`, with words, for a format that is not served.
     pub fn open(path: &Path, transfer: u32) -> Result<Self, Error> {
-        let device = Device::open(path, deadline())
-            .map_err(|source| Error::from_io(source, Operation::Open, 0, 0))?;
-        let described = Described::ask(&device)?;
+        Self::of(Link::open(path)?, transfer)
+    }
+
+    /// What answers in place of a drive, as a script says: for tests.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn scripted(script: Script, transfer: u32) -> Result<Self, Error> {
+        Self::of(Link::Script(script), transfer)
+    }
+
+    fn of(link: Link, transfer: u32) -> Result<Self, Error> {
+        let described = Described::ask(&link)?;
+        let silence = admin::silence(&link, &described);
         let transfer = described.transfer_max().min(transfer);
         let transfer = usize32(transfer).min(TRANSFER_MAX);
-        Ok(Self { device, described, transfer, gone: AtomicBool::new(false) })
+        Ok(Self {
+            transfer,
+            gone: AtomicBool::new(false),
+            used: AtomicU64::new(described.namespace.nuse.get()),
+            used_asked: AtomicU64::new(0),
+            silence,
+            silence_told: AtomicBool::new(false),
+            copies: AtomicBool::new(described.copy_max() > 0),
+            link,
+            described,
+        })
     }
 
     /// What the drive says of the namespace and of itself.
@@ -97,7 +139,7 @@ impl Passthrough {
     /// a process that was killed.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.device.is_alone()
+        self.link.is_alone()
     }
 
     /// Capacity in bytes.
@@ -237,37 +279,94 @@ impl Passthrough {
         self.over(io::WRITE_UNCORRECTABLE, Operation::Write, offset, len, most, 0).await
     }
 
-    /// Tells the drive that a range is needed no more.
+    /// Tells the drive that ranges are needed no more: by as few commands as it takes.
     ///
     /// # Errors
     /// As [`read`](Self::read); `Unsupported` for a drive without Dataset Management.
-    pub async fn deallocate(&self, offset: u64, len: u64) -> Answer<()> {
-        let span = Span { operation: Operation::Deallocate, offset, len };
-        if !self.described.has_dataset_management() {
-            return Err(span.error(Kind::Unsupported).into());
-        }
+    pub async fn deallocate(&self, ranges: &[LbaRange]) -> Answer<()> {
         let block = u64::from(self.block_size());
-        let most = self.described.deallocate_max();
-        let mut done = 0;
-        while done < len {
-            let n = (len - done).min(most);
-            let mut list = buffer::alloc(size_of::<DsmRange>()).await;
-            let range = DsmRange {
-                cattr: 0.into(),
-                blocks: low32(n / block).into(),
-                slba: ((offset + done) / block).into(),
-            };
-            list.copy_from_slice(range.as_bytes());
-            let command = Command {
-                opcode: io::DATASET_MANAGEMENT,
-                // One range, 0's based.
-                cdw10: [0, AD, 0, 0, 0, 0],
-                ..Command::default()
-            };
-            self.run(&command, Some(list), span, Pace::Space).await?;
-            done += n;
+        let span_of = |range: &LbaRange| Span {
+            operation: Operation::Deallocate,
+            offset: range.start().get() * block,
+            len: u64::from(range.blocks()) * block,
+        };
+        let Some(first) = ranges.first() else { return Ok(()) };
+        if !self.described.has_dataset_management() {
+            return Err(span_of(first).error(Kind::Unsupported).into());
+        }
+        let (count_max, range_max, blocks_max) = self.described.deallocate_limits();
+        let count_max = count_max.min(DSM_RANGES_MAX);
+        let (mut list, mut listed) = (Vec::with_capacity(ranges.len().min(count_max)), 0);
+        let mut pieces = ranges.iter().flat_map(|range| cut(*range, range_max.min(blocks_max)));
+        let mut next = pieces.next();
+        while let Some((slba, blocks)) = next {
+            list.push(DsmRange { cattr: 0.into(), blocks: blocks.into(), slba: slba.into() });
+            listed += u64::from(blocks);
+            next = pieces.next();
+            let more = next.map(|(_, blocks)| listed + u64::from(blocks));
+            if list.len() < count_max && more.is_some_and(|sum| sum <= u64::from(blocks_max)) {
+                continue;
+            }
+            self.deallocate_at_once(&list, span_of(first)).await?;
+            list.clear();
+            listed = 0;
         }
         Ok(())
+    }
+
+    /// One Dataset Management of as many ranges as the drive takes.
+    async fn deallocate_at_once(&self, ranges: &[DsmRange], span: Span) -> Answer<()> {
+        let mut list = buffer::alloc(size_of_val(ranges)).await;
+        list.copy_from_slice(ranges.as_bytes());
+        // 0's based.
+        let count = low32(u64_of(ranges.len() - 1));
+        let command = Command {
+            opcode: io::DATASET_MANAGEMENT,
+            cdw10: [count, AD, 0, 0, 0, 0],
+            ..Command::default()
+        };
+        self.run(&command, Some(list), span, Pace::Space).await.map(drop)
+    }
+
+    /// Whether the drive copies by itself, as far as is known.
+    #[must_use]
+    pub fn copies(&self) -> bool {
+        self.copies.load(Ordering::Relaxed)
+    }
+
+    /// Has the drive copy `len` bytes from `source` to `destination`, which do not overlap. `false`, from then on, where
+    /// it says that it does and does not, or the kernel leaves that to root: what was copied by then may be copied again.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn copy(&self, source: u64, destination: u64, len: u64) -> Answer<bool> {
+        let block = u64::from(self.block_size());
+        let most = u64::from(self.described.copy_max()) * block;
+        let mut done = 0;
+        while done < len && most > 0 {
+            let n = (len - done).min(most);
+            let span = Span { operation: Operation::Write, offset: destination + done, len: n };
+            let mut list = buffer::alloc(size_of::<CopyRange0>()).await;
+            let head = CopyDescriptor {
+                slba: ((source + done) / block).into(),
+                nlb: low16(n / block - 1).into(),
+                ..CopyDescriptor::default()
+            };
+            list.copy_from_slice(CopyRange0 { head, ..CopyRange0::default() }.as_bytes());
+            let to = span.offset / block;
+            // Format 0h, one source range, 0's based.
+            let cdw10 = [low32(to), low32(to >> 32), 0, 0, 0, 0];
+            let command = Command { opcode: io::COPY, cdw10, ..Command::default() };
+            match self.run(&command, Some(list), span, Pace::Space).await {
+                Ok(_) => done += n,
+                Err(failure) if failure.is_refusal() => {
+                    self.copies.store(false, Ordering::Relaxed);
+                    return Ok(false);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(done == len)
     }
 
     /// A command that moves the bytes of `buffer`, in parts.
@@ -333,10 +432,10 @@ impl Passthrough {
             if self.is_gone() {
                 return Err(span.error(Kind::Gone).into());
             }
-            if changes && self.device.late_changes() > 0 {
+            if changes && self.link.late_changes() > 0 {
                 return Err(span.error(Kind::Timeout).into());
             }
-            let (done, back) = self.device.run(command, buffer.take(), pace, changes).await;
+            let (done, back) = self.link.run(command, buffer.take(), pace, changes).await;
             let error = match done.map(|completion| (completion, outcome(completion))) {
                 Ok((completion, Outcome::Success)) => return Ok((completion, back)),
                 Ok((_, Outcome::Drive(status))) => return Err(Failure::Drive(status)),
@@ -379,6 +478,15 @@ fn ranged(block: u32, opcode: u8, span: Span, flags: u32) -> Command {
     let nlb = u32::from(low16(blocks - 1));
     let cdw10 = [low32(slba), low32(slba >> 32), flags | nlb, 0, 0, 0];
     Command { opcode, cdw10, ..Command::default() }
+}
+
+/// A range in pieces of `most` blocks at most: their first blocks, and how many.
+fn cut(range: LbaRange, most: u32) -> impl Iterator<Item = (u64, u32)> {
+    let (start, blocks) = (range.start().get(), range.blocks());
+    let step = most.max(1);
+    (0..blocks)
+        .step_by(usize32(step))
+        .map(move |at| (start + u64::from(at), (blocks - at).min(step)))
 }
 
 /// Whose word a completion is.

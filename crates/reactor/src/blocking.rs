@@ -40,11 +40,24 @@ pub async fn run<T: Send + 'static>(
             None => sleep(Duration::from_millis(1)).await,
         }
     };
-    let (mut reply, answer) = call_slot();
-    std::thread::Builder::new().name("blocking".into()).spawn(move || {
+    run_apart(move || {
         let value = call();
         drop(place);
-        reply.give(Ok(value));
-    })?;
+        value
+    })
+    .await
+}
+
+/// Runs `call` on a thread of its own, which is none of the `BLOCKING_MAX`: whoever calls this bounds how many there
+/// are, and by what one of them may hang.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) async fn run_apart<T: Send + 'static>(
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    require_real()?;
+    let (mut reply, answer) = call_slot();
+    std::thread::Builder::new().name("blocking".into()).spawn(move || reply.give(Ok(call())))?;
     answer.await.unwrap_or_else(|Gone| Err(io::Error::other("a helper thread panicked")))
 }

@@ -1,10 +1,12 @@
 //! NVMe namespaces through their generic character devices (`/dev/ngXnY`): commands as the drive itself knows them,
-//! through the [ring for commands](crate::commands), and Identify, for set-up, by a call that blocks. The structures
-//! are those of Linux' `include/uapi/linux/nvme_ioctl.h`.
+//! through the [ring for commands](crate::commands); admin commands by a call that blocks, as that of a namespace takes
+//! none of them by io_uring. The structures are those of Linux' `include/uapi/linux/nvme_ioctl.h`.
 #![allow(
     unsafe_code,
     reason = "commands carry pointers the kernel follows, and ioctl has no safe wrapper"
 )]
+
+mod admin;
 
 use crate::buffer::Buffer;
 use crate::commands::{Answer, CommandFuture, Held};
@@ -18,6 +20,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use stdx::num::{u32_of, u64_of};
 
@@ -32,12 +35,7 @@ const ADMIN_COMMAND: libc::Ioctl = libc::_IOWR::<[u8; WIRE_BYTES]>(b'N' as u32, 
 /// `NVME_IOCTL_ID`: `_IO('N', 0x40)`.
 const NAMESPACE_ID: libc::Ioctl = libc::_IO(b'N' as u32, 0x40);
 
-/// Bytes of what Identify returns.
-const IDENTIFY_BYTES: usize = 4096;
-/// Opcode of Identify.
-const IDENTIFY: u8 = 0x06;
-
-/// An I/O command, but for its namespace and the place of its data.
+/// A command, but for its namespace and the place of its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Command {
     pub opcode: u8,
@@ -72,6 +70,7 @@ pub struct Device {
     file: File,
     nsid: u32,
     deadline: Deadline,
+    admin: Arc<admin::Turns>,
 }
 
 impl Device {
@@ -91,7 +90,8 @@ impl Device {
         let nsid = unsafe { libc::ioctl(file.as_raw_fd(), NAMESPACE_ID) };
         let nsid = u32::try_from(nsid).ok().filter(|&nsid| nsid > 0);
         let nsid = nsid.ok_or_else(|| unsupported("no namespace of an NVMe drive"))?;
-        Ok(Self { file: File::of_character(file, path, deadline)?, nsid, deadline })
+        let file = File::of_character(file, path, deadline)?;
+        Ok(Self { file, nsid, deadline, admin: Arc::default() })
     }
 
     /// The namespace's identifier at its drive.
@@ -112,24 +112,41 @@ impl Device {
         self.file.late_changes()
     }
 
-    /// Asks the drive to identify what `cns` names, of command set `csi`. Blocks as long as the kernel waits for an admin
-    /// command, a minute: for set-up.
+    /// Has the drive execute an admin command that returns `bytes` bytes, on namespace `nsid` of its own, and waits for
+    /// it `within` that time. It is done by a thread of its own, one at a time for each device: who comes second waits,
+    /// and is refused where the one before him has waited for as long as he would. I/O commands wait for none of it.
     ///
     /// # Errors
-    /// As the ioctl; `PermissionDenied` where the kernel leaves that to root (before 6.2).
-    pub fn identify(&self, cns: u8, csi: u8) -> io::Result<Result<Vec<u8>, Completion>> {
-        let mut page = vec![0; IDENTIFY_BYTES];
-        let command = Command {
-            opcode: IDENTIFY,
-            cdw10: [u32::from(cns), u32::from(csi) << 24, 0, 0, 0, 0],
-            ..Command::default()
-        };
-        // The controller's structures belong to no namespace.
-        let nsid = if matches!(cns, 0x01 | 0x06) { 0 } else { self.nsid };
+    /// As [`ask_now`](Self::ask_now); `TimedOut` where no answer came in time: the thread waits on, and gives the answer
+    /// to nobody.
+    pub async fn ask(
+        &self,
+        command: &Command,
+        nsid: u32,
+        bytes: usize,
+        within: Duration,
+    ) -> io::Result<Result<Vec<u8>, Completion>> {
+        let (device, command) = (self.clone(), *command);
+        self.admin.run(within, move || device.ask_now(&command, nsid, bytes)).await
+    }
+
+    /// As [`ask`](Self::ask), but blocks as long as the kernel waits for an admin command, a minute: for set-up. The
+    /// kernel's time is not shortened, as it resets a drive that lets it pass.
+    ///
+    /// # Errors
+    /// As the ioctl; `PermissionDenied` for a command that the kernel leaves to root: all but Identify, and before Linux
+    /// 6.2 that, too.
+    pub fn ask_now(
+        &self,
+        command: &Command,
+        nsid: u32,
+        bytes: usize,
+    ) -> io::Result<Result<Vec<u8>, Completion>> {
+        let mut page = vec![0; bytes];
         let data = (page.as_mut_ptr().expose_provenance(), page.len());
-        let mut wire = encode(&command, nsid, data, 0);
-        // SAFETY: `wire` is the structure that this ioctl reads and writes, by its number. It has the kernel write
-        // `IDENTIFY_BYTES` bytes to `page`, which is as long and outlives the call. No pointer stays behind.
+        let mut wire = encode(command, nsid, data, 0);
+        // SAFETY: `wire` is the structure that this ioctl reads and writes, by its number. It has the kernel read or
+        // write as many bytes as `page` has there, which outlives the call. No pointer stays behind.
         let rc = unsafe { libc::ioctl(self.file.as_raw_fd(), ADMIN_COMMAND, wire.as_mut_ptr()) };
         match rc {
             0 => Ok(Ok(page)),

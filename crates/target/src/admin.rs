@@ -1,5 +1,6 @@
 //! Admin commands (Base 2.1 section 5): each is decided and answered at once.
 
+mod drive;
 pub(crate) mod features;
 mod identify;
 pub(crate) mod log;
@@ -8,6 +9,7 @@ pub(crate) mod run;
 mod tests;
 mod windows;
 
+pub use drive::AskedDrive;
 use nvme::opcode::admin as opcode;
 use nvme::refusal::{Location, Refusal};
 use nvme::sqe::{DataPointer, Fused, Sqe};
@@ -36,6 +38,8 @@ pub enum Outcome {
     /// Keep the reservations of this namespace (all, with FFFFFFFFh) as they are now, where that has
     /// to be; then complete.
     KeepReservations { nsid: u32 },
+    /// Ask a drive how it is; then complete with what is asked for of that.
+    AskDrive(AskedDrive),
     /// Grant a direct write window; then complete with what it is.
     GrantWindow(WindowReceive),
     /// End a direct write window; then complete.

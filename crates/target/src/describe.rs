@@ -109,6 +109,9 @@ pub(crate) fn io_controller(
         | bits::LPA_EXTENDED_DATA
         | bits::LPA_PERSISTENT_EVENT
         | bits::LPA_SUPPORTED_PAGES;
+    if subsystem.view.has_drive_with_health() {
+        id.lpa |= bits::LPA_SMART_PER_NAMESPACE;
+    }
     id.pels = PERSISTENT_EVENT_LOG_SIZE.into();
     id.sqes = SQE_LOG2 << 4 | SQE_LOG2;
     id.cqes = CQE_LOG2 << 4 | CQE_LOG2;

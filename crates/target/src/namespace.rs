@@ -66,7 +66,7 @@ impl Backend {
     pub fn used(&self) -> u64 {
         match self {
             Self::Volume(volume) => volume.used().unwrap_or_else(|| volume.len()),
-            Self::Passthrough(drive) => drive.described().used(),
+            Self::Passthrough(drive) => drive.used(),
             Self::Memory(_) | Self::Drive(_) | Self::Absent { .. } => self.capacity(),
         }
     }
@@ -112,6 +112,12 @@ impl Backend {
             Self::Passthrough(drive) => Some(drive),
             Self::Memory(_) | Self::Drive(_) | Self::Volume(_) | Self::Absent { .. } => None,
         }
+    }
+
+    /// The NVMe drive that gets commands as they are, if it tells how it is.
+    #[must_use]
+    pub fn drive_with_health(&self) -> Option<&Arc<media::Passthrough>> {
+        self.passthrough().filter(|drive| drive.silence().is_none())
     }
 
     /// The smallest unit the backend writes without reading first, in bytes. Smaller logical
@@ -347,6 +353,12 @@ impl View {
     #[must_use]
     pub fn max(&self) -> u32 {
         self.max
+    }
+
+    /// Whether any namespace is a drive that tells how it is.
+    #[must_use]
+    pub fn has_drive_with_health(&self) -> bool {
+        self.iter().any(|namespace| namespace.backend.drive_with_health().is_some())
     }
 
     /// Whether any namespace has a volatile write cache.

@@ -118,6 +118,7 @@ impl Rig {
             | Outcome::Abort { .. }
             | Outcome::KeepReservations { .. }
             | Outcome::GrantWindow(_)
+            | Outcome::AskDrive(_)
             | Outcome::EndWindow(_) => {}
         }
     }

@@ -18,6 +18,10 @@ dd if=/dev/urandom of=long bs=1M count=1 status=none
 dd if=long of="$DEV" bs=1M oflag=direct conv=fsync status=none
 dd if="$DEV" bs=1M count=1 iflag=direct status=none | cmp - long
 nvme verify "$DEV" --start-block=64 --block-count=7 >/dev/null
+# Log pages are root's: hosts are told that there are none of namespaces, and who looks at events why.
+wait_for 60 told 'cannot be asked for its SMART log'
+refused 'invalid field' nvme get-log "$DEV" --log-id=2 --log-len=512 --namespace-id=1
+nvme smart-log "$DEV" >/dev/null
 disconnect
 pkill -TERM -x flashloom
 wait_for 60 not_serving

@@ -14,9 +14,13 @@ use std::process::Command;
 use std::time::Instant;
 use tempfile::TempDir;
 
+/// The drive that gets commands as they are, and its sector that cannot be read.
+const WHOLE: &str = "whole";
+const BAD_SECTOR: u64 = 200_000;
+
 /// The drive that gets commands as they are, and those of the pool; their names are their serial numbers too.
 const DRIVES: [(&str, u64); 6] = [
-    ("whole", 128 << 20),
+    (WHOLE, 128 << 20),
     ("pool0", 256 << 20),
     ("pool1", 256 << 20),
     ("pool2", 256 << 20),
@@ -66,7 +70,17 @@ fn devices(home: &Path, socket: &Path) -> Result<Vec<OsString>> {
         File::create(&image)?.set_len(*bytes)?;
         word("-blockdev".to_owned());
         // A node of its own outlives the drive that is pulled.
-        let file = format!("file.driver=file,file.filename={}", image.display());
+        let file = match *name {
+            // One block cannot be read: who writes it, and reads those beside it, does not notice.
+            WHOLE => {
+                format!(
+                    "file.driver=blkdebug,file.inject-error.0.event=none,file.inject-error.0.iotype=read,\
+                     file.inject-error.0.sector={BAD_SECTOR},file.image.driver=file,file.image.filename={}",
+                    image.display()
+                )
+            }
+            _ => format!("file.driver=file,file.filename={}", image.display()),
+        };
         word(format!("driver=raw,node-name=image-{name},discard=unmap,cache.no-flush=on,{file}"));
         word("-device".to_owned());
         word(format!("pcie-root-port,id=port-{name},chassis={},slot={}", index + 1, index + 1));

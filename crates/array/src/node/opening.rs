@@ -31,7 +31,7 @@ impl Node {
         self.look_at_spares()?;
         self.take_back_drives()?;
         self.look_for_strays()?;
-        self.give_up_drives()?;
+        self.attend_drives()?;
         self.take_up_drives()?;
         self.take_up_listeners()
     }
@@ -156,12 +156,15 @@ impl Node {
         Ok(())
     }
 
-    /// Has namespaces be absent whose drives get commands as they are, and went away or have another size: they are taken
-    /// up again as what they are.
-    fn give_up_drives(&self) -> Result<()> {
+    /// Looks after drives that get commands as they are. Has namespaces be absent whose drives went away or have
+    /// another size: they are taken up again as what they are. Tells once which cannot be asked how they are.
+    fn attend_drives(&self) -> Result<()> {
         for (place, media) in self.owner.ask_unseen(|owned| Ok(owned.serving()?.passthroughs()))? {
-            let Some(why) = media.change() else { continue };
             let what = format!("namespace {} of {}", place.1, place.0);
+            if let Some(why) = media.tell_silence() {
+                self.events.record(Severity::Info, format!("{what}: {why}"));
+            }
+            let Some(why) = media.change() else { continue };
             let withdrawn = self.owner.ask(move |owned| {
                 let is_withdrawn = owned.serving_mut()?.withdraw_drive(&place, &media)?;
                 owned.keep().map(|()| is_withdrawn)

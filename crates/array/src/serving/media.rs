@@ -185,6 +185,22 @@ impl Media {
         }
     }
 
+    /// Why hosts are not told how a drive is that gets commands as they are: for the first who asks.
+    pub fn tell_silence(&self) -> Option<String> {
+        let Backend::Passthrough(drive) = &self.backend else { return None };
+        let source = drive.tell_silence()?.source.as_ref()?;
+        let name = &self.generic.as_ref()?.kernel_name;
+        let right = match source.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                "; it takes CAP_SYS_ADMIN (docs/security.md, \"Health of drives\")"
+            }
+            _ => "",
+        };
+        Some(format!(
+            "{name} cannot be asked for its SMART log on behalf of hosts: {source}{right}"
+        ))
+    }
+
     /// Whether it is a drive that gets commands as they are.
     pub const fn is_passthrough(&self) -> bool {
         matches!(self.backend, Backend::Passthrough(_))

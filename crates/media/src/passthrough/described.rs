@@ -4,10 +4,13 @@ use nvme::identify::{
     Cns, IdentifyController, IdentifyNamespace, NvmIdentifyController, NvmIdentifyNamespace, bits,
     namespace_bits,
 };
-use reactor::passthrough::Device;
+use nvme::limits::IDENTIFY_BYTES;
+use stdx::num::low32;
 use zerocopy::FromBytes;
 
 use super::BLOCKS_MAX;
+use super::admin::identify_command;
+use super::link::Link;
 use crate::error::{Error, Kind, Operation};
 
 /// Bytes of the smallest page of memory, in which limits are counted: CAP.MPSMIN of every drive that there is.
@@ -29,20 +32,21 @@ pub struct Described {
     awun: u16,
     awupf: u16,
     limits: NvmIdentifyController,
+    lpa: u8,
+    cdfs: u16,
     block: u32,
 }
 
 impl Described {
     /// Asks the drive.
-    pub(super) fn ask(device: &Device) -> Result<Self, Error> {
-        let required = |cns| {
-            page(device, cns)?.ok_or_else(|| refused("the drive refuses Identify".to_owned()))
-        };
+    pub(super) fn ask(link: &Link) -> Result<Self, Error> {
+        let required =
+            |cns| page(link, cns)?.ok_or_else(|| refused("the drive refuses Identify".to_owned()));
         let namespace = required(Cns::Namespace)?;
         let controller = required(Cns::Controller)?;
         // Newer than drives that are in use.
-        let nvm = page(device, Cns::CommandSetNamespace)?;
-        let limits = page(device, Cns::CommandSetController)?;
+        let nvm = page(link, Cns::CommandSetNamespace)?;
+        let limits = page(link, Cns::CommandSetController)?;
         Self::new(&namespace, &controller, nvm.as_deref(), limits.as_deref())
     }
 
@@ -83,6 +87,8 @@ impl Described {
             mdts: controller.mdts,
             awun: controller.awun.get(),
             awupf: controller.awupf.get(),
+            lpa: controller.lpa,
+            cdfs: controller.cdfs.get(),
             namespace,
             nvm: nvm.unwrap_or_default(),
             limits: limits.unwrap_or_default(),
@@ -102,10 +108,10 @@ impl Described {
         self.namespace.nsze.get() * u64::from(self.block)
     }
 
-    /// Bytes that were allocated when the drive was asked (NUSE).
+    /// Whether SMART / Health Information is told for each namespace (LPA); else it is for the drive.
     #[must_use]
-    pub fn used(&self) -> u64 {
-        self.namespace.nuse.get().min(self.namespace.nsze.get()) * u64::from(self.block)
+    pub const fn has_health_of_namespaces(&self) -> bool {
+        self.lpa & bits::LPA_SMART_PER_NAMESPACE != 0
     }
 
     /// Whether blocks take space only once they are written (NSFEAT).
@@ -170,7 +176,7 @@ impl Described {
         let most = size_limit(self.mdts).min(1 << 30);
         // Of 512 byte blocks no more can be named.
         let named = BLOCKS_MAX * u64::from(self.block);
-        stdx::num::low32(most.min(named).max(PAGE))
+        low32(most.min(named).max(PAGE))
     }
 
     /// The most bytes of one Write Zeroes (WZSL).
@@ -188,13 +194,25 @@ impl Described {
         self.named(self.limits.wusl)
     }
 
-    /// The most bytes of one range of Dataset Management (DMRSL, DMSL).
-    pub(super) fn deallocate_max(&self) -> u64 {
-        let range = u64::from(self.limits.dmrsl.get());
-        let all = self.limits.dmsl.get();
-        let limits = [u64::from(u32::MAX), range, all];
-        let blocks = limits.into_iter().filter(|&blocks| blocks > 0).min();
-        blocks.unwrap_or(1) * u64::from(self.block)
+    /// The most ranges of one Dataset Management, blocks of one of them, and of all together (DMRL, DMRSL, DMSL).
+    pub(super) fn deallocate_limits(&self) -> (usize, u32, u32) {
+        let limit = |limit: u64| match limit {
+            0 => u32::MAX,
+            limit => low32(limit.min(u32::MAX.into())),
+        };
+        let ranges = match self.limits.dmrl {
+            0 => usize::MAX,
+            limit => usize::from(limit),
+        };
+        (ranges, limit(self.limits.dmrsl.get().into()), limit(self.limits.dmsl.get()))
+    }
+
+    /// The most blocks of one Copy from one range; 0 for a drive that has no such command, or not with the format of
+    /// descriptors that is the least.
+    pub(super) fn copy_max(&self) -> u32 {
+        let has = self.oncs & bits::ONCS_COPY != 0 && self.cdfs & 1 != 0;
+        let (range, all) = (self.namespace.mssrl.get(), self.namespace.mcl.get());
+        if has { all.min(range.into()) } else { 0 }
     }
 
     /// The most bytes of a command that moves nothing, within its limit of size. A drive that gives none may mean that of
@@ -217,8 +235,8 @@ const fn size_limit(exponent: u8) -> u64 {
 }
 
 /// The page of an Identify; `None` where the drive refuses it.
-fn page(device: &Device, cns: Cns) -> Result<Option<Vec<u8>>, Error> {
-    let answer = device.identify(cns.raw(), 0);
+fn page(link: &Link, cns: Cns) -> Result<Option<Vec<u8>>, Error> {
+    let answer = link.ask_now(&identify_command(cns), link.identified(cns), IDENTIFY_BYTES);
     answer.map(Result::ok).map_err(|source| Error::from_io(source, Operation::Open, 0, 0))
 }
 

@@ -50,17 +50,19 @@ fn commands_are_no_longer_than_the_drive_takes() {
     assert_eq!(of(255, 12).transfer_max(), 256 << 20);
     let none = of(5, 9);
     assert_eq!(none.zeroes_max(), 128 << 10);
-    assert_eq!(none.deallocate_max(), u64::from(u32::MAX) * 512);
+    assert_eq!(none.deallocate_limits(), (usize::MAX, u32::MAX, u32::MAX));
+    assert_eq!(none.copy_max(), 0);
     let limits = NvmIdentifyController {
         vsl: 3,
         wzsl: 4,
+        dmrl: 8,
         dmrsl: 100.into(),
         dmsl: 50.into(),
         ..NvmIdentifyController::default()
     };
     let limited = described(&namespace(12, 0), &with_mdts(5), Some(&limits)).unwrap();
     assert_eq!((limited.verify_max(), limited.zeroes_max()), (32 << 10, 64 << 10));
-    assert_eq!(limited.deallocate_max(), 50 * 4096);
+    assert_eq!(limited.deallocate_limits(), (8, 100, 50));
 }
 
 #[test]
@@ -124,4 +126,30 @@ fn a_command_is_what_the_drive_is_to_do() {
         other => panic!("{other:?}"),
     }
     assert_eq!(read_back(io::WRITE_UNCORRECTABLE, 0), Read::WriteUncorrectable(range));
+}
+
+/// A drive that has no Copy, or not with descriptors of format 0h, has none of its own.
+#[test]
+fn a_drive_copies_by_itself_where_it_says_so_with_its_limits() {
+    use nvme::identify::bits;
+    let of = |oncs: u16, cdfs: u16| {
+        let mut id = namespace(9, 0);
+        (id.mssrl, id.mcl) = (128.into(), 64.into());
+        let (oncs, cdfs) = (oncs.into(), cdfs.into());
+        let controller = IdentifyController { oncs, cdfs, ..IdentifyController::default() };
+        described(&id, &controller, None).unwrap().copy_max()
+    };
+    assert_eq!(of(bits::ONCS_COPY, 1), 64);
+    assert_eq!((of(bits::ONCS_COPY, 0b10), of(0, 1)), (0, 0));
+}
+
+#[test]
+fn a_long_range_goes_in_pieces() {
+    let pieces = |blocks, most| {
+        let range = LbaRange::new(stdx::Lba::new(7), blocks).unwrap();
+        cut(range, most).collect::<Vec<_>>()
+    };
+    assert_eq!(pieces(10, 4), [(7, 4), (11, 4), (15, 2)]);
+    assert_eq!(pieces(4, 4), [(7, 4)]);
+    assert_eq!(pieces(u32::MAX, u32::MAX), [(7, u32::MAX)]);
 }

@@ -53,7 +53,7 @@ fn commands_go_through_a_ring_of_their_own_and_end() {
     run(Config { poll: crate::PollPolicy::Interrupt, ..Config::default() }, async {
         let file = std::fs::File::open("/dev/zero").unwrap();
         let file = File::of_character(file, Path::new("/dev/zero"), DEADLINE).unwrap();
-        let device = Device { file, nsid: 1, deadline: DEADLINE };
+        let device = Device { file, nsid: 1, deadline: DEADLINE, admin: Arc::default() };
         for _ in 0..3 {
             let buffer = crate::buffer::alloc(4096).await;
             let command = Command { opcode: 2, ..Command::default() };

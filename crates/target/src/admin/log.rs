@@ -62,6 +62,10 @@ impl Controller {
             return Err(Fault::field(10, 16));
         }
         prepare(sqe, low32(command.bytes), out)?;
+        if let Some(asked) = self.asked_drive(&command, offset)? {
+            out.clear();
+            return Ok(Outcome::AskDrive(asked));
+        }
         // First: what happens while the page is made may not be in it, and is told of again.
         let told = match command.retain_event {
             true => Vec::new(),
@@ -96,10 +100,7 @@ impl Controller {
             lid::SUPPORTED_PAGES => describe::supported_pages(self.pages()).as_bytes().to_vec(),
             lid::ERROR_INFORMATION => self.lock().errors.page(),
             lid::SMART => {
-                // SMART is kept for the controller as a whole (LPA bit 0 is 0).
-                if !matches!(command.nsid, 0 | NSID_ALL) {
-                    return Err(Fault::field(1, 0));
-                }
+                self.check_smart_of(command.nsid)?;
                 self.smart()?.as_bytes().to_vec()
             }
             lid::FIRMWARE_SLOT => {

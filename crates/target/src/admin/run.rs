@@ -10,7 +10,7 @@ use nvme::status::Status;
 use reactor::budget::Grant;
 use stdx::num::usize32;
 
-use super::Outcome;
+use super::{AskedDrive, Fault, Outcome};
 use crate::command::charge;
 use crate::controller::Controller;
 use crate::limits::{ADMIN_DATA_BYTES, TRANSFER_BYTES_MAX};
@@ -39,7 +39,7 @@ async fn admin_command(controller: &Controller, request: Request) {
     let sqe = *request.sqe();
     let mut out = Vec::new();
     let outcome = match admin_room(&request).await {
-        Ok(_held) => match host_data(&request).await {
+        Ok(_held) => match ready(controller, &request).await {
             Ok(data) => controller.execute_admin(&sqe, &data, &mut out),
             Err(status) => Outcome::Failed(status),
         },
@@ -61,6 +61,10 @@ async fn admin_command(controller: &Controller, request: Request) {
             Ok(()) => request.complete_result(0, 0),
             Err(status) => request.fail(status),
         },
+        Outcome::AskDrive(asked) => match ask_drive(controller, &request, asked).await {
+            Ok(page) => request.complete_data(Payload::Bytes(page)),
+            Err(fault) => request.fail(controller.failed(&sqe, fault)),
+        },
         Outcome::GrantWindow(asked) => match controller.grant_window(asked).await {
             Ok(grant) => request.complete_data(Payload::Bytes(grant)),
             Err(fault) => request.fail(controller.failed(&sqe, fault)),
@@ -71,6 +75,25 @@ async fn admin_command(controller: &Controller, request: Request) {
         },
         Outcome::Disconnect => request.disconnect(),
     }
+}
+
+/// Brings what a command needs to be decided: the host's data, and what a drive says by now.
+async fn ready(controller: &Controller, request: &Request) -> Result<Vec<u8>, Status> {
+    if let Some(drive) = controller.drive_to_refresh(request.sqe()) {
+        let _turn = request.work(ADMIN_DATA_BYTES).await?;
+        drive.refresh_used().await;
+    }
+    host_data(request).await
+}
+
+/// Has a drive say how it is: in the host's turn, as drives do that one at a time.
+async fn ask_drive(
+    controller: &Controller,
+    request: &Request,
+    asked: AskedDrive,
+) -> Result<Vec<u8>, Fault> {
+    let _turn = request.work(ADMIN_DATA_BYTES).await?;
+    controller.ask_drive(asked).await
 }
 
 async fn keep_reservations(controller: &Controller, nsid: u32) -> Result<(), Status> {

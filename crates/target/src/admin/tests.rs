@@ -1,6 +1,7 @@
 //! Admin commands, one by one, and each way they are refused.
 
 mod ana;
+mod drive;
 mod features;
 mod identify;
 mod log;

@@ -1,12 +1,14 @@
 //! Dataset Management (NVM Command Set 1.1, section 3.3.3): Deallocate gives space back; the
 //! access hints are taken note of by doing nothing.
 
-use nvme::nvm::DatasetManagement;
+use nvme::nvm::{DatasetManagement, LbaRange};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
+use stdx::num::usize64;
 
 use super::gather::gather_list;
 use super::{Attached, Reply, Slot};
+use crate::limits::PIECE_BYTES;
 
 pub async fn dataset_management(
     at: &Attached,
@@ -26,11 +28,27 @@ pub async fn dataset_management(
     if !command.deallocate {
         return Ok(Reply::SUCCESS);
     }
+    if at.namespace().backend.passthrough().is_some() {
+        return together(at, &ranges.collect::<Vec<_>>(), slot).await;
+    }
     for range in ranges {
         let run = at.blocks(range)?;
         let _under_way = at.ranges().enter(run.range).await;
         at.permit_change()?;
         at.deallocate(run, slot).await?;
     }
+    Ok(Reply::SUCCESS)
+}
+
+/// All ranges at once, for a drive that gets commands as they are.
+async fn together(at: &Attached, ranges: &[LbaRange], slot: &impl Slot) -> Result<Reply, Status> {
+    // The turn first: few commands have so many ranges under way, however many there are that wait.
+    let _turn = slot.work(usize64(PIECE_BYTES)).await?;
+    let mut under_way = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        under_way.push(at.ranges().enter(*range).await);
+    }
+    at.permit_change()?;
+    at.deallocate_together(ranges).await?;
     Ok(Reply::SUCCESS)
 }

@@ -2,10 +2,13 @@
 //! the call that dispatches it is asked of memory and volumes in `read` and `write`. Each function here that waits counts
 //! as use of the backend, which a removal of the namespace waits for.
 
+use std::sync::Arc;
+
 use engine::{Outcome, Reading, Volume, Writing};
 use media::Kind;
 use media::memory::Region;
 use media::passthrough::Failure;
+use nvme::nvm::LbaRange;
 use nvme::status::Status;
 use reactor::buffer::{self, Buffer};
 use reactor::turns::Party;
@@ -182,10 +185,14 @@ impl Attached {
         written.map_err(|e| status_of_volume(volume, &e, false))
     }
 
-    /// Whether both are volumes of one pool, which copies between them without moving contents.
+    /// Whether both are volumes of one pool, which copies between them without moving contents, or one drive that
+    /// copies by itself.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         match (&self.namespace().backend, &other.namespace().backend) {
             (Backend::Volume(one), Backend::Volume(other)) => one.is_beside(other),
+            (Backend::Passthrough(one), Backend::Passthrough(other)) => {
+                Arc::ptr_eq(one, other) && one.copies()
+            }
             _ => false,
         }
     }
@@ -206,7 +213,8 @@ impl Attached {
         }
     }
 
-    /// Copies `length` bytes from `source` of a namespace that this one [is beside](Self::is_beside).
+    /// Copies `length` bytes from `source` of a namespace that this one [is beside](Self::is_beside). `false` where the
+    /// drive does not after all.
     ///
     /// # Errors
     /// As [`Attached::load`] and [`Attached::store`].
@@ -216,9 +224,13 @@ impl Attached {
         source: u64,
         destination: u64,
         length: usize,
-    ) -> Result<(), Status> {
+    ) -> Result<bool, Status> {
         let _in_use = self.use_backend(destination, u64_of(length))?;
         let _source_in_use = from.use_backend(source, u64_of(length))?;
+        if let Some(drive) = self.namespace().backend.passthrough() {
+            let copied = drive.copy(source, destination, u64_of(length)).await;
+            return copied.map_err(|e| status_of_drive(&e));
+        }
         let (Backend::Volume(to), Backend::Volume(from)) =
             (&self.namespace().backend, &from.namespace().backend)
         else {
@@ -226,7 +238,7 @@ impl Attached {
         };
         // On the heap: too large for the slot that every command has.
         let copied = Box::pin(to.copy_from(from, source, destination, u64_of(length))).await;
-        copied.map_err(|e| status_of_volume(to, &e, false))
+        copied.map(|()| true).map_err(|e| status_of_volume(to, &e, false))
     }
 
     /// Gives the space of the blocks back as far as the backend can. Where the backend cannot,
@@ -245,12 +257,9 @@ impl Attached {
                     _ => Ok(()),
                 }
             }
-            Backend::Passthrough(drive) => {
+            Backend::Passthrough(_) => {
                 let _turn = slot.work(usize64(PIECE_BYTES)).await?;
-                match drive.deallocate(blocks.offset, blocks.length).await {
-                    Err(Failure::Media(e)) if e.kind == Kind::Unsupported => Ok(()),
-                    done => done.map_err(|e| status_of_drive(&e)),
-                }
+                self.deallocate_together(&[blocks.range]).await
             }
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
@@ -268,6 +277,26 @@ impl Attached {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// As [`deallocate`](Self::deallocate), for all ranges of a command: a drive that gets commands as they are has
+    /// them as one. Whoever calls this has the host's turn.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn deallocate_together(&self, ranges: &[LbaRange]) -> Result<(), Status> {
+        let Some(drive) = self.namespace().backend.passthrough() else { return Err(self.gone()) };
+        let mut in_use = None;
+        for range in ranges {
+            let blocks = self.blocks(*range)?;
+            in_use = Some(self.use_backend(blocks.offset, blocks.length)?);
+        }
+        let done = drive.deallocate(ranges).await;
+        drop(in_use);
+        match done {
+            Err(Failure::Media(e)) if e.kind == Kind::Unsupported => Ok(()),
+            done => done.map_err(|e| status_of_drive(&e)),
         }
     }
 

@@ -31,6 +31,7 @@ pub async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) 
                 | Outcome::AsyncEvent
                 | Outcome::Abort { .. }
                 | Outcome::KeepReservations { .. }
+                | Outcome::AskDrive(_)
                 | Outcome::GrantWindow(_)
                 | Outcome::EndWindow(_) => {
                     request.fail(Status::INVALID_FIELD.with_dnr());

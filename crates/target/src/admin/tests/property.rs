@@ -85,6 +85,7 @@ proptest! {
                 | Outcome::Abort { .. }
                 | Outcome::KeepReservations { .. }
                 | Outcome::GrantWindow(_)
+                | Outcome::AskDrive(_)
                 | Outcome::EndWindow(_)
                 | Outcome::Disconnect => {
                     prop_assert!(out.is_empty());

@@ -170,6 +170,11 @@ impl Place {
         Self::of(backend, under, nsid, blocks, block_size)
     }
 
+    /// What keeps its bytes is the caller's.
+    pub fn on(backend: Backend, nsid: u32, blocks: u64, block_size: u32) -> Self {
+        Self::of(backend, Under::Nothing, nsid, blocks, block_size)
+    }
+
     fn of(backend: Backend, under: Under, nsid: u32, blocks: u64, block_size: u32) -> Self {
         let subsystem = Nqn::new("nqn.2026-11.io.flashloom:test").unwrap();
         let spec = NamespaceSpec::new(backend, block_size);

@@ -67,7 +67,7 @@ fn compare_sqe(range: LbaRange) -> Sqe {
     Compare { range, fua: false, limited_retry: false, fused: false }.to_sqe(1, 1)
 }
 
-async fn send(at: &Attached, mut sqe: Sqe, data: &[u8]) -> Reply {
+pub async fn send(at: &Attached, mut sqe: Sqe, data: &[u8]) -> Reply {
     let host = Double::with(data, By::R2t);
     host.describe(&mut sqe, data.len());
     host.run(at, &sqe).await
@@ -315,7 +315,7 @@ fn write_zeroes_and_deallocate_leave_zeroes_and_touch_nothing_else() {
     });
 }
 
-fn dsm(deallocate: bool, ranges: &[(u64, u32)]) -> (Sqe, Vec<u8>) {
+pub fn dsm(deallocate: bool, ranges: &[(u64, u32)]) -> (Sqe, Vec<u8>) {
     let list: Vec<_> = ranges
         .iter()
         .map(|&(lba, blocks)| DsmRange { cattr: 0.into(), blocks: blocks.into(), slba: lba.into() })
@@ -425,7 +425,7 @@ fn verify_checks_its_range_and_reads() {
     });
 }
 
-fn copy_sqe(destination: u64, ranges: usize, format: CopyFormat) -> Sqe {
+pub fn copy_sqe(destination: u64, ranges: usize, format: CopyFormat) -> Sqe {
     let ranges = ZeroBased8::new(u16::try_from(ranges).unwrap()).unwrap();
     let destination = Lba::new(destination);
     Copy { destination, ranges, format, fua: true, limited_retry: false }.to_sqe(1, 1)
@@ -440,7 +440,7 @@ fn source(nsid: u32, lba: u64, blocks: u32) -> CopyDescriptor {
     }
 }
 
-fn sources0(list: &[(u64, u32)]) -> Vec<u8> {
+pub fn sources0(list: &[(u64, u32)]) -> Vec<u8> {
     let entries: Vec<_> = list
         .iter()
         .map(|&(lba, blocks)| CopyRange0 { head: source(0, lba, blocks), ..CopyRange0::default() })

@@ -71,6 +71,8 @@ pub struct Serving {
     unbound: BTreeSet<Address>,
     seen: Seen,
     reservations: Reservations,
+    /// Namespaces that were removed, of which the reservations are kept until that is written down.
+    removed: BTreeSet<Uuid>,
     event_logs: EventLogs,
     listeners: BTreeMap<Address, Listening>,
     /// Where direct write windows are handed out, if they are.
@@ -111,6 +113,7 @@ impl Serving {
             unbound: BTreeSet::new(),
             seen,
             reservations: Reservations::open(state_dir)?,
+            removed: BTreeSet::new(),
             event_logs: EventLogs::open(state_dir)?,
             listeners: BTreeMap::new(),
             door,
@@ -146,6 +149,20 @@ impl Serving {
     /// What hosts see of the namespaces that `current` wants, to be remembered.
     pub fn seen(&self, current: &Desired) -> Seen {
         self.seen.of(current)
+    }
+
+    /// Forgets what namespaces were that are not among the `current` ones any more, and their reservations: that is
+    /// written down, and none of them comes back by the same change.
+    pub fn forget_removed(&mut self, current: &Desired) {
+        let removed = std::mem::take(&mut self.removed);
+        if !removed.is_empty() {
+            let all = current.subsystems.iter();
+            let all = all.flat_map(|(nqn, def)| def.namespaces.iter().map(move |of| (nqn, of)));
+            let wanted: BTreeSet<_> =
+                all.map(|(nqn, (&nsid, def))| self.uuid(nqn, nsid, def)).collect();
+            removed.difference(&wanted).for_each(|&namespace| self.reservations.forget(namespace));
+        }
+        self.seen = self.seen.of(current);
     }
 
     fn remember(&mut self, nqn: &Nqn, nsid: u32, def: &NamespaceDef, bytes: u64) {

@@ -13,7 +13,7 @@ use crate::desired::{self, Desired, NamespaceDef};
 use crate::limits::NAMESPACE_DRAIN;
 use crate::losses::{check_meant, losses};
 use crate::serving::{Cut, Place, controllers};
-use crate::state::State;
+use crate::state::{State, StateDir};
 use crate::{Result, change, events, history};
 
 impl Node {
@@ -87,7 +87,8 @@ impl Node {
                     def.namespaces.remove(nsid);
                 }
             }
-            owned.go_to(without, None)?;
+            // They come back: what is remembered of them is.
+            owned.pass(without, None)?;
             Ok(taken)
         })?;
         self.finish_change();
@@ -225,6 +226,14 @@ impl Node {
 impl Owned {
     /// Takes the steps to `wanted` and keeps it; on any error everything is as before.
     pub(super) fn go_to(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
+        self.pass(wanted, base)?;
+        let state = Arc::clone(&self.state);
+        self.serving_mut()?.forget_removed(&state.current);
+        Ok(())
+    }
+
+    /// As [`go_to`](Self::go_to), on the way to something else: of what is removed nothing is forgotten yet.
+    fn pass(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
         wanted.check()?;
         let (wanted, renames) = self.named_now(wanted)?;
         let serving = self.serving.as_mut().ok_or_else(stopped)?;
@@ -237,6 +246,7 @@ impl Owned {
             state.base = base;
         }
         if let Err(error) = self.dir.save(&state) {
+            write_back(&self.dir, &self.state);
             // What is not kept must not be served: a restart would silently undo it.
             serving.apply(change::steps(&state.current, &self.state.current))?;
             return Err(error);
@@ -260,10 +270,7 @@ impl Owned {
         state.pools = serving.pools().defs();
         state.seen = serving.seen(&state.current);
         if let Err(error) = self.dir.save(&state) {
-            // It may be there all the same, when only that it stays could not be had: a restart would go by it.
-            if let Err(again) = self.dir.save(&self.state) {
-                tracing::warn!("what was kept before is not written back: {again}");
-            }
+            write_back(&self.dir, &self.state);
             return Err(error);
         }
         self.state = Arc::new(state);
@@ -305,5 +312,13 @@ impl Owned {
             }
         }
         self.go_to(wanted, None)
+    }
+}
+
+/// Keeps what was `before` a state that could not be kept. That may be there all the same, when only that it stays could not
+/// be had, and a restart would go by it.
+fn write_back(dir: &StateDir, before: &State) {
+    if let Err(again) = dir.save(before) {
+        tracing::warn!("what was kept before is not written back: {again}");
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Batch {
     /// Likewise, addresses that are not there.
     unbound: BTreeSet<Address>,
     /// Namespaces that were removed.
-    removed: BTreeMap<Place, Uuid>,
+    removed: BTreeSet<Uuid>,
     /// Subsystems that were removed.
     forgotten: BTreeSet<Nqn>,
     /// Sizes before they were changed, in bytes.
@@ -119,11 +119,7 @@ impl Serving {
             }
             taken.push(step);
         }
-        for (place, namespace) in batch.removed {
-            if !self.media.contains_key(&place) {
-                self.reservations.forget(namespace);
-            }
-        }
+        self.removed.extend(batch.removed);
         for nqn in batch.forgotten {
             if self.target.persistent_events(&wire(&nqn)?).is_err() {
                 self.event_logs.forget(&nqn);
@@ -287,7 +283,7 @@ impl Serving {
         }
         let draining = self.target.remove_namespace(&wire(nqn)?, nsid).map_err(refused)?;
         let place = (nqn.clone(), nsid);
-        batch.removed.insert(place.clone(), self.uuid(nqn, nsid, def));
+        batch.removed.insert(self.uuid(nqn, nsid, def));
         let Some(media) = self.media.remove(&place) else { return Ok(()) };
         // A late write must not meet the media's next owner: it is kept until there is none.
         if !draining.wait(Duration::ZERO) {

@@ -17,6 +17,7 @@ use crate::node::{Node, Options, Source};
 mod again;
 mod by_hand;
 mod deleted;
+mod kept;
 mod replaced;
 mod returned;
 mod strayed;

@@ -59,12 +59,17 @@ fn name(beginning: &[u8]) -> &'static str {
     MARKS.iter().find(marked).map_or("data", |(_, _, what)| what)
 }
 
-async fn held_by(drive: &Drive) -> std::result::Result<Option<&'static str>, media::Error> {
+/// Whether nothing is at either end of a drive.
+pub(super) async fn has_blank_ends(drive: &Drive) -> std::result::Result<bool, media::Error> {
     let mut blank = true;
     for (offset, len) in ends(drive.capacity()) {
         blank &= is_blank(&drive.read(offset, len).await?);
     }
-    if blank {
+    Ok(blank)
+}
+
+async fn held_by(drive: &Drive) -> std::result::Result<Option<&'static str>, media::Error> {
+    if has_blank_ends(drive).await? {
         return Ok(None);
     }
     let (offset, len) = ends(drive.capacity())[0];

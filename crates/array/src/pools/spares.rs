@@ -105,12 +105,11 @@ enum Front {
 }
 
 async fn front(drive: &Drive, of: &[u8]) -> std::result::Result<Front, media::Error> {
-    let bytes = drive.read(0, MARK_BYTES).await?;
-    Ok(match &bytes[..] == of {
-        true => Front::Mark,
-        false if bytes.iter().all(|byte| *byte == 0) => Front::Blank,
-        false => Front::Other,
-    })
+    if &drive.read(0, MARK_BYTES).await?[..] == of {
+        return Ok(Front::Mark);
+    }
+    // Many a disk of others has nothing in its first blocks: both ends are as [`write`] leaves them.
+    Ok(if blank::has_blank_ends(drive).await? { Front::Blank } else { Front::Other })
 }
 
 /// Marks a spare. What it held before is known by nothing any more.
@@ -477,5 +476,27 @@ mod tests {
         let mut unsigned = block.clone();
         unsigned[8..12].fill(0);
         assert_eq!(block[8..12], crc32c(&unsigned).to_le_bytes());
+    }
+
+    /// Another disk that has the name of a spare and zeroes in front was taken for the spare, and written over.
+    #[test]
+    fn what_has_zeroes_in_front_alone_is_no_spare() {
+        let test = async {
+            let drive = Drive::memory(4 << 20, media::memory::RegionOptions::default()).unwrap();
+            let of = mark(Uuid::from_bytes([1; 16]), Uuid::from_bytes([2; 16]));
+            let front = async || front(&drive, &of).await.unwrap();
+            write(&drive, &of).await.unwrap();
+            assert_eq!(front().await, Front::Mark);
+            drive.write_zeroes(0, u64_of(MARK_BYTES), false).await.unwrap();
+            assert_eq!(front().await, Front::Blank);
+            for at in [64 << 10, (4 << 20) - 4096] {
+                let mut data = buffer::pool().alloc(4096).await;
+                data.fill(7);
+                drive.write(at, data, false).await.unwrap();
+                assert_eq!(front().await, Front::Other, "{at}");
+                drive.write_zeroes(at, 4096, false).await.unwrap();
+            }
+        };
+        reactor::run(reactor::Config::default(), test).unwrap();
     }
 }

@@ -188,8 +188,8 @@ impl Node {
         let late = self
             .owner
             .ask_unseen(|owned| Ok(owned.serving()?.late_drives(&owned.state.current)))?;
-        for LateDrive { place, def, known } in late {
-            let media = match Media::open_late(&def, known.as_deref()) {
+        for LateDrive { place, def, known, had } in late {
+            let media = match Media::open_late(&def, known.as_deref(), had) {
                 Ok(media) => media,
                 Err(error) => {
                     self.tell_unfit(place, &def, &error);
@@ -214,7 +214,12 @@ impl Node {
 
     /// Tells once why a drive that is there is not taken up: another, or with another format.
     fn tell_unfit(&self, place: Place, def: &NamespaceDef, error: &Error) {
-        if !matches!(def.backend, Backend::Passthrough { .. }) || is_absence(error) {
+        let is_there = match &def.backend {
+            Backend::Passthrough { .. } => !is_absence(error),
+            Backend::Drive { path, .. } => path.exists(),
+            Backend::Memory { .. } | Backend::Volume(_) | Backend::Snapshot(_) => false,
+        };
+        if !is_there {
             return;
         }
         let words = format!("namespace {} of {} is not served: {error}", place.1, place.0);

@@ -28,6 +28,8 @@ pub struct LateDrive {
     pub def: NamespaceDef,
     /// What identified it when it was.
     pub known: Option<String>,
+    /// Bytes of it that were served.
+    pub had: Option<u64>,
 }
 
 /// Whether it is a drive, which is looked for while it is not there.
@@ -99,12 +101,12 @@ impl Serving {
     pub fn late_drives(&self, current: &Desired) -> Vec<LateDrive> {
         let mut late = self.late(current);
         late.retain(|(_, def)| is_drive(&def.backend));
-        let known = |(nqn, nsid): &Place, def: &NamespaceDef| {
-            self.seen.wwid(nqn, *nsid, &def.backend).map(str::to_owned)
-        };
-        late.into_iter()
-            .map(|(place, def)| LateDrive { known: known(&place, &def), place, def })
-            .collect()
+        let late = late.into_iter().map(|(place, def)| {
+            let seen = self.seen.get(&place.0, place.1, &def.backend);
+            let (known, had) = (seen.and_then(|s| s.wwid.clone()), seen.map(|s| s.bytes));
+            LateDrive { place, def, known, had }
+        });
+        late.collect()
     }
 
     /// What drives that get commands as they are are served from: to be [looked at](Media::change) with nothing held.
@@ -142,7 +144,8 @@ impl Serving {
             if def.backend.pool() != Some(pool) {
                 continue;
             }
-            let media = Media::open(&def, self.reactors.len() > 1, None, None, &self.pools);
+            let shared = self.reactors.len() > 1;
+            let media = Media::open(&def, shared, None, (None, None), &self.pools);
             if let Err(error) = media.and_then(|media| self.provide(&place, &def, media)) {
                 failed.push(error);
             }

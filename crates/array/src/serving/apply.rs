@@ -156,9 +156,11 @@ impl Serving {
                         Media::absent(absent.bytes())
                     }
                     in_use => {
-                        let known =
-                            batch.start.then(|| self.seen.wwid(nqn, *nsid, &def.backend)).flatten();
-                        Media::open(def, self.reactors.len() > 1, in_use, known, &self.pools)?
+                        let seen = self.seen.get(nqn, *nsid, &def.backend);
+                        let known = seen.filter(|_| batch.start).and_then(|s| s.wwid.as_deref());
+                        let before = (known, seen.map(|seen| seen.bytes));
+                        let shared = self.reactors.len() > 1;
+                        Media::open(def, shared, in_use, before, &self.pools)?
                     }
                 };
                 batch.fresh_media.insert(place, media);

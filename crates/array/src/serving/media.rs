@@ -19,6 +19,18 @@ use crate::lock::{Lock, Patience, await_alone, lock, lock_drive};
 use crate::pools::Pools;
 use crate::{Error, Result};
 
+/// What to do about a drive that is not there.
+const CREATE: &str = "create it, or name its size as in drive:/srv/a.img,size=10GiB";
+
+/// What to do about one that was served before.
+const WAITED_FOR: &str = "mount its file system, or put the drive back; what is new is served when the namespace is \
+                          removed and added again";
+
+/// Whether it is in the folder of devices, where a file would be in the way of the drive, and gone with the machine.
+fn is_of_devices(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
 /// Opened media, and how much of it is served.
 #[derive(Clone, Debug)]
 pub struct Media {
@@ -52,12 +64,13 @@ impl Media {
     }
 
     /// Opens what `def` names. `shared`: more than one reactor will use it. `in_use` is what the
-    /// same place is served from now: its lock is ours already. `known` is the identity that its drive had.
+    /// same place is served from now: its lock is ours already. `known` is the identity that its drive had, and `had` how
+    /// many bytes of it were served before: then nothing is made, and what has fewer is another.
     pub fn open(
         def: &NamespaceDef,
         shared: bool,
         in_use: Option<&Self>,
-        known: Option<&str>,
+        (known, had): (Option<&str>, Option<u64>),
         pools: &Pools,
     ) -> Result<Self> {
         match &def.backend {
@@ -75,7 +88,7 @@ impl Media {
             }
             Kept::Drive { path, size } => {
                 let asked = size.map(|size| size.bytes());
-                Self::open_drive(path, asked, def.block_size, in_use)
+                Self::open_drive(path, (asked, had), def.block_size, in_use)
             }
             Kept::Passthrough { path } => Self::open_generic(path, def.block_size, in_use, known),
             Kept::Volume(path) => Self::of_volume(def, pools.volume(path)?),
@@ -98,14 +111,17 @@ impl Media {
         Ok(Self { backend: Backend::Volume(volume), bytes, lock: None, generic: None })
     }
 
-    /// Opens the drive of a namespace that waited for it.
+    /// Opens the drive of a namespace that waited for it, and of which so many bytes were served before, if it ever was:
+    /// nothing is made, and nothing made longer, for what was waited for.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_late(def: &NamespaceDef, known: Option<&str>) -> Result<Self> {
+    pub fn open_late(def: &NamespaceDef, known: Option<&str>, had: Option<u64>) -> Result<Self> {
         match &def.backend {
             Kept::Drive { path, size } => {
-                Self::open_drive(path, size.map(|size| size.bytes()), def.block_size, None)
+                let asked = size.map(|size| size.bytes());
+                let had = had.or(asked).unwrap_or(0);
+                Self::open_drive(path, (asked, Some(had)), def.block_size, None)
             }
             Kept::Passthrough { path } => Self::open_generic(path, def.block_size, None, known),
             other => Err(Error::new(Kind::Failed, format!("{other} is no drive"))),
@@ -114,17 +130,29 @@ impl Media {
 
     fn open_drive(
         path: &Path,
-        asked: Option<u64>,
+        (asked, had): (Option<u64>, Option<u64>),
         block_size: u32,
         in_use: Option<&Self>,
     ) -> Result<Self> {
-        let create = "create it, or name its size as in drive:/srv/a.img,size=10GiB";
-        let failed = |error| Error::cannot_open(path, error, create);
-        let options = OpenDrive { create: asked, block_size, ..OpenDrive::default() };
+        let failed = |error| {
+            let error = Error::cannot_open(path, error, CREATE);
+            match had {
+                Some(_) if error.kind == Kind::Invalid => error.help(WAITED_FOR),
+                _ => error,
+            }
+        };
+        // What was served before is not made again, empty, where its file system is not mounted.
+        let create = asked.filter(|_| had.is_none() && !is_of_devices(path));
+        let options = OpenDrive { create, block_size, ..OpenDrive::default() };
         let drive = media::Drive::open(path, options).map_err(failed)?;
         let own = in_use.and_then(|media| media.lock.as_ref());
         let lock = lock_drive(path, &drive, own, Patience::begin())?;
         let capacity = drive.capacity();
+        if let Some(had) = had.filter(|&had| had > capacity) {
+            let (path, now, had) = (path.display(), Size::new(capacity), Size::new(had));
+            let what = format!("{path} has {now}, and its namespace has {had}");
+            return Err(Error::new(Kind::Invalid, what).help(WAITED_FOR));
+        }
         if let Some(asked) = asked
             && asked > capacity
         {

@@ -50,6 +50,11 @@ impl Pair {
         Daemon::start(&self.at("there"), &serve)
     }
 
+    /// The other target has lost what it had. It does not make a drive anew that it served before.
+    fn empty_other(&self) {
+        fs::File::create(self.at("other.img")).unwrap().set_len(16 << 20).unwrap();
+    }
+
     fn namespace(&self) -> String {
         format!("tcp://127.0.0.1:{}/{LOGS}/1", self.other_port)
     }
@@ -210,7 +215,7 @@ fn a_target_that_lost_what_it_had_while_nobody_wrote_gets_it_again_before_it_cou
     goes_on(&mut load);
     drop((load, other));
     pair.wait_for_copies(1);
-    fs::remove_file(pair.at("other.img")).unwrap();
+    pair.empty_other();
     let other = pair.start_other();
     pair.wait_for_copies(2);
     drop(daemon);
@@ -229,7 +234,7 @@ fn a_pool_opens_from_memory_when_both_targets_were_killed_and_the_other_one_is_l
     let mut load = pair.load();
     goes_on(&mut load);
     drop((other, daemon, load));
-    fs::remove_file(pair.at("other.img")).unwrap();
+    pair.empty_other();
     let daemon = pair.start();
     pair.wait_for_copies(1);
     pair.check();

@@ -16,6 +16,7 @@ use crate::node::{Node, Options, Source};
 
 mod again;
 mod by_hand;
+mod by_name;
 mod deleted;
 mod kept;
 mod replaced;

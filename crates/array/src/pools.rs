@@ -518,6 +518,20 @@ impl Pools {
         Ok(())
     }
 
+    /// Refuses what says to be `of` a pool that this node knows: names of drives go from one to the other.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub fn check_none_of_ours(&self, path: &Path, of: Option<Uuid>) -> Result<()> {
+        let ours = self.known.iter().find(|(_, known)| Some(known.def.id) == of);
+        ours.map_or(Ok(()), |(name, _)| {
+            Err(is_drive_of(path, name).help(
+                "names of drives change from start to start: remove the namespace and add it by the drive's name under \
+                 /dev/disk/by-id; of a pool that is not needed, delete or export it first",
+            ))
+        })
+    }
+
     /// Refuses what an open pool has.
     ///
     /// # Errors

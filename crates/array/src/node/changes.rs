@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::v1::{Consent, Losses, Severity};
 
+use super::configuration::new_drives;
 use super::owner::Owned;
 use super::{Node, StartError, stopped};
 use crate::config::{self, Config};
@@ -41,6 +42,7 @@ impl Node {
     fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
         let Config { settings, desired: base } = config::load(path)?;
         // What is to be served anew from where it is: first nothing of the old one must be left there.
+        self.check_new_drives(&base)?;
         let asked = base.clone();
         let wanted = move |state: &State| desired::merge(&state.base, &asked, &state.current);
         let taken = self.take_out_replaced(wanted)?;
@@ -63,6 +65,17 @@ impl Node {
         if settings != self.settings {
             let words = "what changed under [node], [serving], [drives] and [metrics] takes effect at the next start";
             self.events.record(Severity::Warning, words);
+        }
+        Ok(())
+    }
+
+    /// Refuses a configuration file that asks for drives of pools of this node.
+    fn check_new_drives(&self, base: &Desired) -> Result<()> {
+        let view = self.view();
+        let wanted = desired::merge(&view.state.base, base, &view.state.current);
+        let pools = &view.serving()?.pools;
+        for path in new_drives(&view.state.current, &wanted) {
+            pools.check_none_of_ours(&path, pools.opener().pool_at(&path)?)?;
         }
         Ok(())
     }

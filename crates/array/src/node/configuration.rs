@@ -81,7 +81,7 @@ fn write(desired: &Desired) -> Result<String> {
 }
 
 /// Drives that are served by the one and not by the other.
-fn new_drives(old: &Desired, new: &Desired) -> Vec<std::path::PathBuf> {
+pub(super) fn new_drives(old: &Desired, new: &Desired) -> Vec<std::path::PathBuf> {
     let drives = |desired: &Desired| -> Vec<_> {
         let all = desired.subsystems.values().flat_map(|def| def.namespaces.values());
         all.filter_map(|def| generic::block_device(&def.backend)).collect()

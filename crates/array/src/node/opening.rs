@@ -189,7 +189,8 @@ impl Node {
             .owner
             .ask_unseen(|owned| Ok(owned.serving()?.late_drives(&owned.state.current)))?;
         for LateDrive { place, def, known, had } in late {
-            let media = match Media::open_late(&def, known.as_deref(), had) {
+            let opened = Media::open_late(&def, known.as_deref(), had);
+            let media = match opened.and_then(|media| self.not_of_a_pool(&def, media)) {
                 Ok(media) => media,
                 Err(error) => {
                     self.tell_unfit(place, &def, &error);
@@ -210,6 +211,16 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a drive that says to be of a pool of this node: it has the name that another had.
+    fn not_of_a_pool(&self, def: &NamespaceDef, media: Media) -> Result<Media> {
+        if let (Backend::Drive { path, .. }, Some(drive)) = (&def.backend, media.drive()) {
+            let opener = self.view().serving()?.pools.opener();
+            let of = opener.pool_of(path, drive)?;
+            self.view().serving()?.pools.check_none_of_ours(path, of)?;
+        }
+        Ok(media)
     }
 
     /// Tells once why a drive that is there is not taken up: another, or with another format.

@@ -112,6 +112,32 @@ async fn front(drive: &Drive, of: &[u8]) -> std::result::Result<Front, media::Er
     Ok(if blank::has_blank_ends(drive).await? { Front::Blank } else { Front::Other })
 }
 
+/// The pool of which a drive says that it is a spare.
+///
+/// # Errors
+/// `Failed` when it does not answer, `Stopping`.
+pub(super) fn marked(
+    home: &reactor::Handle,
+    path: &Path,
+    drive: &Arc<Drive>,
+) -> Result<Option<Uuid>> {
+    if drive.capacity() < u64_of(MARK_BYTES) {
+        return Ok(None);
+    }
+    let drive = Arc::clone(drive);
+    let call = home.call(move || async move { Ok(pool_marked(&drive.read(0, MARK_BYTES).await?)) });
+    let told: Option<std::result::Result<_, media::Error>> = answer(call)?;
+    let silent = || Error::new(Kind::Failed, format!("{} does not answer", path.display()));
+    Ok(told.ok_or_else(silent)?.unwrap_or_default())
+}
+
+/// The pool whose spare begins with `block`.
+fn pool_marked(block: &[u8]) -> Option<Uuid> {
+    let id = |at: usize| Uuid::from_slice(block.get(at..at + 16)?).ok();
+    let (pool, spare) = (id(offset_of!(Mark, pool))?, id(offset_of!(Mark, id))?);
+    (mark(pool, spare) == block).then_some(pool)
+}
+
 /// Marks a spare. What it held before is known by nothing any more.
 async fn write(drive: &Drive, mark: &[u8]) -> std::result::Result<(), media::Error> {
     for (offset, len) in blank::ends(drive.capacity()) {
@@ -476,6 +502,8 @@ mod tests {
         let mut unsigned = block.clone();
         unsigned[8..12].fill(0);
         assert_eq!(block[8..12], crc32c(&unsigned).to_le_bytes());
+        assert_eq!(pool_marked(&block), Some(Uuid::from_bytes([1; 16])));
+        assert_eq!((pool_marked(&unsigned), pool_marked(&[0; 4096])), (None, None));
     }
 
     /// Another disk that has the name of a spare and zeroes in front was taken for the spare, and written over.

@@ -160,7 +160,15 @@ impl Serving {
                         let known = seen.filter(|_| batch.start).and_then(|s| s.wwid.as_deref());
                         let before = (known, seen.map(|seen| seen.bytes));
                         let shared = self.reactors.len() > 1;
-                        Media::open(def, shared, in_use, before, &self.pools)?
+                        let media = Media::open(def, shared, in_use, before, &self.pools)?;
+                        if batch.start
+                            && let (Backend::Drive { path, .. }, Some(drive)) =
+                                (&def.backend, media.drive())
+                        {
+                            let of = self.pools.opener().pool_of(path, drive)?;
+                            self.pools.check_none_of_ours(path, of)?;
+                        }
+                        media
                     }
                 };
                 batch.fresh_media.insert(place, media);

@@ -267,6 +267,14 @@ impl Media {
         self.backend.clone()
     }
 
+    /// The drive that is served as it is.
+    pub const fn drive(&self) -> Option<&Arc<media::Drive>> {
+        match &self.backend {
+            Backend::Drive(drive) => Some(drive),
+            _ => None,
+        }
+    }
+
     /// Bytes served.
     pub const fn bytes(&self) -> u64 {
         self.bytes

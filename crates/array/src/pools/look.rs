@@ -191,8 +191,8 @@ pub struct Found {
     pub made_of: MadeOf,
     /// What is missing; `None` when all is there that is not known to be lost.
     pub lacks: Option<Lacks>,
-    /// Its drives say that it was exported.
-    pub exported: bool,
+    /// Its drives say that it was exported, or opened elsewhere since.
+    pub is_given: bool,
 }
 
 /// What a pool lacks.
@@ -267,7 +267,14 @@ pub fn find(
     let made_of = MadeOf { drives, log, places: def.log.clone(), locks, made: Made::default() };
     let words = (!words.is_empty()).then(|| words.join("; "));
     let lacks = words.map(|words| Lacks { words, is_borne });
-    Ok(Found { made_of, lacks, exported: newest.state == PoolState::Exported })
+    Ok(Found { made_of, lacks, is_given: is_given(&newest, def) })
+}
+
+/// Whether a pool is another's to open by now: its label says that it was exported, or has a log of which this node does
+/// not know. Whoever imports a pool that was exported makes it a new one.
+fn is_given(newest: &Label, def: &PoolDef) -> bool {
+    let is_anothers = def.log_id.is_some_and(|known| known.into_bytes() != newest.log_id);
+    newest.state == PoolState::Exported || is_anothers
 }
 
 /// Holds those of `paths` that are of the pool, and says of the others why not.

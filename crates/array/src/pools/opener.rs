@@ -119,9 +119,9 @@ impl Opener {
         Attempt { name, degraded, progress, .. }: &Attempt,
         def: &PoolDef,
     ) -> Result<Outcome> {
-        let Found { made_of, lacks, exported } =
+        let Found { made_of, lacks, is_given } =
             look::find(self.home()?, def, (&self.folders, self.node), *degraded, progress)?;
-        if exported && def.exporting {
+        if is_given && def.exporting {
             return Ok(Outcome::Exported);
         }
         let words = match lacks {

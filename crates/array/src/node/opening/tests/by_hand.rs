@@ -223,6 +223,35 @@ fn a_pool_whose_export_was_cut_short_is_known_or_exported() {
     }
 }
 
+/// A daemon that was killed when the drives said that a pool is exported, and before it had written that down, opened the
+/// pool by itself that another node had since.
+#[test]
+fn a_pool_that_was_exported_and_is_open_elsewhere_is_not_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let volume = make(&node, dir, "fast");
+    node.unmap_volume(&volume, Consent::FORCE).unwrap();
+    let begin = |owned: &mut Owned| {
+        let open = owned.serving_mut()?.pools_mut().begin_export(&named("fast"))?;
+        owned.keep().map(|()| open)
+    };
+    let open = node.owner.ask(begin).unwrap().unwrap();
+    open.export().unwrap();
+    drop(open);
+    node.stop();
+    drop(node);
+    let far = dir.join("far");
+    fs::create_dir(&far).unwrap();
+    let other = start(&far, "", "");
+    other.import_pool(&import(&[0, 1, 2, 3].map(|n| dir.join(format!("fast{n}"))), "")).unwrap();
+    other.stop();
+    drop(other);
+    let node = start(dir, "", "");
+    assert!(node.pools().unwrap().is_empty());
+    node.stop();
+}
+
 /// A pool that could not be marked as exported was closed and forgotten.
 #[test]
 fn a_pool_whose_export_failed_is_opened_again() {

@@ -287,13 +287,23 @@ impl Node {
 
     pub(super) fn give_pool(&self, name: &Name, task: &Task) -> Result<()> {
         let _turn = self.turn(name, task)?;
-        if let Ok(pool) = self.open_pool_named(name) {
-            check_nothing_comes(&pool)?;
-        }
+        let may_forget = match self.open_pool_named(name) {
+            Ok(pool) => {
+                check_nothing_comes(&pool)?;
+                false
+            }
+            Err(error) => {
+                self.check_is_given(name, error)?;
+                true
+            }
+        };
         task.commit(0, 1, "closes it: what its log holds goes to its drives")?;
         let of = name.clone();
         let open = self.owner.ask(move |owned| {
             owned.state.check_unmapped(&of)?;
+            if !may_forget {
+                owned.serving()?.pools().pool(&of)?;
+            }
             let open = owned.serving_mut()?.pools_mut().begin_export(&of)?;
             // First: what cannot be written down is not done.
             if let Err(error) = owned.keep() {
@@ -329,6 +339,25 @@ impl Node {
             self.events.record(Severity::Warning, format!("that is not written down: {error}"));
         }
         Ok(())
+    }
+
+    /// Refuses to forget a pool that is not open for the reason `closed`, and that nobody else has by what its drives say:
+    /// what only its log has would be nobody's.
+    fn check_is_given(&self, name: &Name, closed: Error) -> Result<()> {
+        let view = self.view();
+        view.state.check_unmapped(name)?;
+        let pools = &view.serving()?.pools;
+        let Some(def) = pools.defs().remove(name) else { return Err(closed) };
+        let mut drives = def.drives.iter().filter(|path| !path.as_os_str().is_empty());
+        if drives.all(|path| DrivePath::memory(path).is_some()) || pools.opener().is_given(&def)? {
+            return Ok(());
+        }
+        let what = format!("{closed}; and its drives do not say that it was exported");
+        Err(Error::new(Kind::Conflict, what).help(format!(
+            "what was acknowledged and is in its log alone would be nobody's: have it open first (`flashloom pool show \
+             {name}` tells what it lacks), then export it; where it is lost for good, `flashloom pool delete {name}` ends \
+             it, and drives that are not there keep what they hold"
+        )))
     }
 
     /// A drive did not answer what it was asked to write when its pool was closed: another machine must not have it yet.

@@ -100,6 +100,17 @@ impl Opener {
         }
     }
 
+    /// Whether the drives of a pool say that it was exported, or opened elsewhere since.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn is_given(&self, def: &PoolDef) -> Result<bool> {
+        let mut labels = self.labelled(def.drives.clone())?;
+        labels.retain(|(_, label)| Uuid::from_bytes(label.pool) == def.id);
+        let newest = labels.iter().max_by_key(|(_, label)| label.epoch);
+        Ok(newest.is_some_and(|(_, label)| is_given(label, def)))
+    }
+
     /// As [`pool_of`](Self::pool_of), of what is at `path`, if anything is. It is only read, and taken from nobody.
     ///
     /// # Errors

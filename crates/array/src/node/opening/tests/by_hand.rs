@@ -1,5 +1,7 @@
 //! What operators do while a pool is not open, and what the node remembers of it.
 
+use uuid::Uuid;
+
 use super::*;
 use crate::jobs::Task;
 use crate::state::State;
@@ -83,7 +85,12 @@ fn drives_of_a_pool_that_waits_are_nobody_elses() {
 fn a_drive_of_a_pool_that_nobody_knows_is_served_only_where_that_is_meant() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let node = waiting(dir);
+    let node = start(dir, "", "");
+    let volume = make(&node, dir, "fast");
+    // Whoever empties a drive wipes that one, not what came to its place since.
+    let open = node.open_pool_named(&named("fast")).unwrap();
+    assert!(node.wipe(&open, &"fast/0".parse().unwrap(), [0; 16]).is_err());
+    drop(open);
     node.export_pool(&named("fast")).unwrap_err();
     node.unmap_volume(&"fast/v".parse().unwrap(), Consent::FORCE).unwrap();
     node.export_pool(&named("fast")).unwrap();
@@ -268,6 +275,31 @@ fn a_pool_whose_export_failed_is_opened_again() {
     open_late(&node);
     assert_eq!(health(&node, "fast"), PoolHealth::Online);
     node.volume(&volume).unwrap();
+    node.stop();
+}
+
+/// It was forgotten, and with it where its log was: what hosts had written last was nobody's.
+#[test]
+fn a_pool_that_is_not_open_is_not_exported() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = waiting(dir);
+    node.unmap_volume(&"fast/v".parse().unwrap(), Consent::FORCE).unwrap();
+    let refused = node.export_pool(&named("fast")).unwrap_err();
+    assert_eq!(refused.kind, Kind::Conflict, "{refused}");
+    assert!(refused.context.contains("do not say that it was exported"), "{refused}");
+    assert!(refused.help.unwrap().contains("pool delete fast"));
+    assert!(!def(&node).exporting);
+    // Another node has it since.
+    node.owner
+        .ask(|owned| {
+            owned.keep()?;
+            owned.serving_mut()?.pools_mut().def_mut(&named("fast"))?.log_id = Some(Uuid::nil());
+            Ok(())
+        })
+        .unwrap();
+    node.export_pool(&named("fast")).unwrap();
+    assert!(node.pools().unwrap().is_empty());
     node.stop();
 }
 

@@ -1,5 +1,6 @@
 //! Volumes and snapshots as namespaces: mapped, and taken from the hosts again.
 
+use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
@@ -109,7 +110,12 @@ pub(super) fn title(backend: &Backend) -> String {
 fn found_or_added<'d>(wanted: &'d mut Desired, new: &NewMapping) -> Result<&'d mut SubsystemDef> {
     let may_add = new.allow_any_host || !new.hosts.is_empty();
     match wanted.subsystems.entry(new.subsystem.clone()) {
-        Entry::Occupied(entry) => Ok(entry.into_mut()),
+        Entry::Occupied(entry) => {
+            if may_add {
+                check_hosts(entry.get(), new)?;
+            }
+            Ok(entry.into_mut())
+        }
         Entry::Vacant(entry) if may_add => Ok(entry.insert(SubsystemDef {
             allow_any_host: new.allow_any_host,
             hosts: new.hosts.iter().cloned().collect(),
@@ -118,6 +124,21 @@ fn found_or_added<'d>(wanted: &'d mut Desired, new: &NewMapping) -> Result<&'d m
         Entry::Vacant(entry) => Err(no_subsystem(entry.key())
             .help("say who may connect to have it added: --allow-host NQN or --allow-any-host")),
     }
+}
+
+/// Refuses to map for other hosts than those that a subsystem, which is there, lets in.
+fn check_hosts(def: &SubsystemDef, new: &NewMapping) -> Result<()> {
+    let asked: BTreeSet<_> = new.hosts.iter().cloned().collect();
+    let fits = asked == def.hosts || (asked.is_empty() && new.allow_any_host);
+    if fits && new.allow_any_host == def.allow_any_host {
+        return Ok(());
+    }
+    let of = &new.subsystem;
+    let who = if def.allow_any_host { "any host" } else { "other hosts than those" };
+    Err(Error::new(Kind::Conflict, format!("{of} is there, and lets {who} in")).help(format!(
+        "leave the hosts out to map it for those; `flashloom host list`, `host add` and `host remove` change who they \
+         are, `flashloom subsystem set {of} --allow-any-host true|false` whether any may connect"
+    )))
 }
 
 /// The refusal of what cannot be done to a volume or a snapshot while hosts have it.
@@ -241,5 +262,32 @@ impl View {
             |of: &Backend| of.pool().is_some_and(|pool| serving.pools.pool(pool).is_err());
         let closed = self.state.mappings().filter(move |(backend, _)| is_closed(backend));
         Ok(closed.filter_map(seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hosts that were asked for were let in by nobody, and others that were not asked for had the volume.
+    #[test]
+    fn a_subsystem_that_lets_in_others_is_not_taken_for_the_one_asked_for() {
+        let nqn = "nqn.2026-11.io.flashloom:a";
+        let host = |n: u32| format!("nqn.2026-11.io.flashloom:host{n}").parse::<Nqn>().unwrap();
+        let mut wanted = Desired::default();
+        let mut map = |any: bool, hosts: &[u32]| {
+            let hosts = hosts.iter().map(|&n| host(n)).collect();
+            let subsystem = nqn.parse().unwrap();
+            let new = NewMapping { subsystem, nsid: None, allow_any_host: any, hosts };
+            found_or_added(&mut wanted, &new).map(|def| def.hosts.len())
+        };
+        assert_eq!(map(false, &[1, 2]).unwrap(), 2);
+        assert_eq!(map(false, &[2, 1]).unwrap(), 2);
+        assert_eq!(map(false, &[]).unwrap(), 2);
+        for (any, hosts) in [(false, &[1][..]), (false, &[1, 2, 3]), (true, &[]), (true, &[1, 2])] {
+            let refused = map(any, hosts).unwrap_err();
+            assert_eq!(refused.kind, Kind::Conflict, "{refused}");
+            assert!(refused.help.unwrap().contains("host add"));
+        }
     }
 }

@@ -41,7 +41,10 @@ impl Node {
         let read = config::parse(Path::new(name), text);
         let Config { settings, desired: wanted } =
             read.map_err(|faults| Error::new(Kind::Invalid, faults.to_string()))?;
-        self.check_no_pools(new_drives(&self.current(), &wanted), consent.force)?;
+        // That losses are meant says nothing of what is on drives.
+        let help = "`flashloom pool import` opens that pool; where it is not needed, `flashloom namespace add --force` \
+                    takes the drive first, and the pool is lost once hosts write to it";
+        self.check_no_labels(new_drives(&self.current(), &wanted), Some(help))?;
         let losses = {
             let wanted = wanted.clone();
             self.owner.ask_unseen(move |owned| owned.losses(&wanted))?

@@ -89,16 +89,20 @@ impl Node {
     /// Refuses to give anybody else what is of a pool, `forced` only what is of one that this node knows and has not
     /// open.
     pub(super) fn check_no_pools(&self, paths: Vec<PathBuf>, forced: bool) -> Result<()> {
+        let help = "`flashloom pool import` opens that pool; --force takes the drive, and the pool is lost once hosts \
+                    write to it";
+        self.check_no_labels(paths, (!forced).then_some(help))
+    }
+
+    /// Likewise; what is of another pool is refused with this `help`, if there is any.
+    pub(super) fn check_no_labels(&self, paths: Vec<PathBuf>, help: Option<&str>) -> Result<()> {
         let opener = self.view().serving()?.pools.opener();
         for (path, label) in opener.labelled(paths)? {
             if self.view().serving()?.pools.waits_for(Uuid::from_bytes(label.pool)) {
                 return Err(is_drive_of(&path, &label.name));
             }
-            if !forced {
-                return Err(is_drive_of(&path, &label.name).help(
-                    "`flashloom pool import` opens that pool; --force takes the drive, and the pool is lost once \
-                     hosts write to it",
-                ));
+            if let Some(help) = help {
+                return Err(is_drive_of(&path, &label.name).help(help));
             }
         }
         Ok(())

@@ -101,6 +101,16 @@ fn a_drive_of_a_pool_that_nobody_knows_is_served_only_where_that_is_meant() {
     };
     let error = add("").unwrap_err();
     assert!(error.context.contains("fast2 is a drive of pool fast"), "{error}");
+    // That losses are meant does not mean the drive.
+    let text = format!(
+        "[[subsystem]]\nnqn = \"{NQN}\"\n[[subsystem.namespace]]\nbackend = \"drive:{}/fast2\"\n",
+        dir.display()
+    );
+    for consent in [Consent::FORCE, Consent::DRY_RUN] {
+        let error = node.import_configuration("new.toml", &text, consent).unwrap_err();
+        assert!(error.context.contains("fast2 is a drive of pool fast"), "{error}");
+        assert!(error.help.unwrap().contains("namespace add --force"));
+    }
     add(r#", "force": true"#).unwrap();
     node.stop();
 }

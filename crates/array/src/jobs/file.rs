@@ -119,7 +119,9 @@ fn settle(record: &mut Record, state: &State) {
             "`flashloom pool list`: it is gone if it was exported; if it is there, export it again"
         }
         (JobKind::PoolCreate, _, false, _) => {
-            "nothing is known of it: create it again, with --force if its drives are not blank any more"
+            "nothing is known of it: name its drives by their names under /dev/disk/by-id and create it again; where one \
+             is refused as not blank, look what is on it (`flashloom pool import --dry-run` shows pools, `lsblk -f` all \
+             else) before --force takes it"
         }
         (JobKind::PoolCreate, ..) => {
             "`flashloom pool list` shows the pool that had the name before"

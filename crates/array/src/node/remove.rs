@@ -16,7 +16,7 @@ use crate::pools::OpenPool;
 use crate::{Error, Result};
 
 /// What came of the label of a drive that is out of its pool.
-enum Wiped {
+pub(super) enum Wiped {
     /// There is none any more.
     Yes,
     /// The drive is not where it was.
@@ -111,9 +111,9 @@ impl Node {
         self.remember(name, move |def| {
             def.removing.insert(index);
         })?;
-        self.vacate(&pool, of, how, task)?;
+        let emptied = self.vacate(&pool, of, how, task)?;
         task.commit(1, 2, "wipes it")?;
-        let wiped = self.wipe(&pool, of)?;
+        let wiped = self.wipe(&pool, of, emptied)?;
         let keeps_path = matches!(wiped, Wiped::No(_));
         self.remember(name, move |def| {
             def.removing.remove(&index);
@@ -149,8 +149,14 @@ impl Node {
         Ok(())
     }
 
-    /// Sees to it that nothing of the pool lies on a drive, and that nobody takes it back unasked.
-    fn vacate(&self, pool: &OpenPool, of: &PoolDrive, how: Moving, task: &Task) -> Result<()> {
+    /// Sees to it that nothing of the pool lies on a drive, and that nobody takes it back unasked. Gives what identifies it.
+    fn vacate(
+        &self,
+        pool: &OpenPool,
+        of: &PoolDrive,
+        how: Moving,
+        task: &Task,
+    ) -> Result<[u8; 16]> {
         let drive = drive_of(&pool.status()?, of)?;
         let is_vacant = |drive: &DriveStatus| drive.vacant && !drive.state.is_written();
         let works = match drive.state {
@@ -178,16 +184,20 @@ impl Node {
         let now = drive_of(&pool.status()?, of)?;
         if is_vacant(&now) {
             // One that went away in the midst of it is not known to be taken out.
-            return if now.stays_out.is_some() { Ok(()) } else { pool.fail_drive(of.index) };
+            if now.stays_out.is_none() {
+                pool.fail_drive(of.index)?;
+            }
+            return Ok(now.id);
         }
-        let what = format!("drive {} of pool {} came or went meanwhile", of.index, of.pool);
-        Err(Error::new(Kind::Conflict, what)
-            .help(format!("`flashloom drive show {of}` tells how it is; remove it again")))
+        Err(came_or_went(of))
     }
 
-    /// Makes a drive blank that is out of its pool, where it was last.
-    fn wipe(&self, pool: &OpenPool, of: &PoolDrive) -> Result<Wiped> {
+    /// Makes a drive blank that is out of its pool, where it was last, if it is the one that was `emptied`.
+    pub(super) fn wipe(&self, pool: &OpenPool, of: &PoolDrive, emptied: [u8; 16]) -> Result<Wiped> {
         let drive = drive_of(&pool.status()?, of)?;
+        if drive.id != emptied || drive.state.is_written() {
+            return Err(came_or_went(of));
+        }
         let at = self.place_of_drive(of)?;
         pool.leaves(usize::from(of.index));
         let Some(at) = at else { return Ok(Wiped::Yes) };
@@ -201,12 +211,19 @@ impl Node {
             return Ok(Wiped::Gone(at));
         }
         let opener = self.view().serving()?.pools.opener();
-        match opener.wipe(&at, pool.id(), of.index, drive.id) {
+        match opener.wipe(&at, pool.id(), of.index, emptied) {
             Ok(()) => Ok(Wiped::Yes),
             Err(error) if error.kind == Kind::Stopping => Err(error),
             Err(error) => Ok(Wiped::No(error)),
         }
     }
+}
+
+/// Another drive has the place, perhaps.
+fn came_or_went(of: &PoolDrive) -> Error {
+    let what = format!("drive {} of pool {} came or went meanwhile", of.index, of.pool);
+    Error::new(Kind::Conflict, what)
+        .help(format!("`flashloom drive show {of}` tells how it is; remove it again"))
 }
 
 fn is_made_whole(of: &PoolDrive) -> Error {

@@ -92,7 +92,7 @@ fn a_drive_of_a_pool_that_nobody_knows_is_served_only_where_that_is_meant() {
     assert!(node.wipe(&open, &"fast/0".parse().unwrap(), [0; 16]).is_err());
     drop(open);
     node.export_pool(&named("fast")).unwrap_err();
-    node.unmap_volume(&"fast/v".parse().unwrap(), Consent::FORCE).unwrap();
+    node.unmap_volume(&volume, Consent::FORCE).unwrap();
     node.export_pool(&named("fast")).unwrap();
     let nqn = NQN.parse().unwrap();
     let add = |more: &str| {

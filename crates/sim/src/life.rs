@@ -37,8 +37,10 @@ const VERIFY_BLOCKS: u64 = 64;
 /// Nanoseconds for which processes that had windows find no target, at most.
 const ALONE: u64 = 1 << 18;
 
-/// How often a life looks whether the power is still on.
+/// How often a life looks whether the power is still on, and in which part of its age if that is more: what goes on
+/// without power is told to nobody.
 const POWER_LOOK: Duration = Duration::from_micros(20);
+const POWER_LOOK_PART: u32 = 256;
 
 /// The longest that a life lasts, in virtual time: all that an operator tries, and then work that is not stuck.
 const LONGEST: Duration = Duration::from_hours(12);
@@ -433,7 +435,8 @@ async fn live_on(
     };
     let powerless = async {
         while run.world.is_on() && run.strikes.get().is_none_or(|at| now() < at) {
-            sleep(POWER_LOOK).await;
+            let age = Duration::from_nanos(now() - run.begun.get());
+            sleep(POWER_LOOK.max(age / POWER_LOOK_PART)).await;
         }
     };
     let ended = either(body, timeout(span, powerless)).await;

@@ -386,13 +386,15 @@ impl Model {
         for volume in &mut self.volumes {
             // Who writes a part of what the pool keeps as one block writes the others anew.
             let ratio = u64_of(BLOCK / volume.unit);
-            let overwritten: BTreeSet<u64> = volume
-                .blocks
+            // Most have been at rest since the last time: this is asked for often.
+            let open = volume.blocks.iter_mut().filter(|(_, register)| !register.is_settled(since));
+            let open: Vec<_> = open.collect();
+            let overwritten: BTreeSet<u64> = open
                 .iter()
                 .filter(|(_, register)| register.is_overwritten(since))
-                .map(|(block, _)| block / ratio)
+                .map(|(block, _)| *block / ratio)
                 .collect();
-            for (block, register) in &mut volume.blocks {
+            for (block, register) in open {
                 if !overwritten.contains(&(block / ratio)) {
                     register.settle(since);
                 }

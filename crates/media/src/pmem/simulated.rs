@@ -97,13 +97,23 @@ impl SimulatedPmem {
     /// As [`new`](Self::new).
     #[must_use]
     pub fn with_power(len: u64, power: Arc<Power>) -> Self {
+        Self::made_of(vec![0; usize64(len)], power)
+    }
+
+    /// Memory that has this, all of it durable.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn holding(bytes: Vec<u8>) -> Self {
+        Self::made_of(bytes, Arc::default())
+    }
+
+    fn made_of(bytes: Vec<u8>, power: Arc<Power>) -> Self {
+        let len = u64_of(bytes.len());
         assert!(len.is_multiple_of(u64_of(LINE)), "memory comes in lines");
-        let state = State {
-            bytes: vec![0; usize64(len)],
-            unfenced: BTreeMap::new(),
-            bad: Vec::new(),
-            lost: BTreeSet::new(),
-        };
+        let state =
+            State { bytes, unfenced: BTreeMap::new(), bad: Vec::new(), lost: BTreeSet::new() };
         Self {
             state: Mutex::new(state),
             len,

@@ -33,11 +33,8 @@ pub(super) fn copy_of(drive: &Simulated, capacity: u64, seed: u64) -> Arc<Simula
 }
 
 /// A copy of a device of memory.
-pub(super) fn memory_of(bytes: &[u8]) -> Arc<Pmem> {
-    let copy = Pmem::Simulated(Arc::new(SimulatedPmem::new(u64_of(bytes.len()))));
-    copy.write(0, bytes).expect("all of it is there");
-    copy.fence();
-    Arc::new(copy)
+pub(super) fn memory_of(bytes: Vec<u8>) -> Arc<Pmem> {
+    Arc::new(Pmem::Simulated(Arc::new(SimulatedPmem::holding(bytes))))
 }
 
 /// Opens a pool from copies, or tells why not.
@@ -168,7 +165,7 @@ impl Media {
         let mut is_given = || all || prng.below(2) == 0;
         let (pmem, others) = (self.pmem.borrow(), self.others.borrow());
         let memory = pmem.iter().chain(&*others).filter(|_| is_given());
-        let memory: Vec<_> = memory.map(|pmem| memory_of(&pmem.contents())).collect();
+        let memory: Vec<_> = memory.map(|pmem| memory_of(pmem.contents())).collect();
         match kind {
             LogKind::Drives => LogSpec::Drives,
             LogKind::Pmem | LogKind::Bbu => LogSpec::Pmem(memory),

@@ -87,19 +87,31 @@ pub(super) struct Register {
     /// What no read can show any more, and may be all that is left should the log be lost; `None`
     /// where it never is.
     older: Option<Vec<Version>>,
-    destaged: Destaged,
+    /// The newest that are surely on the drives.
+    destaged: Newest,
 }
 
-/// The newest version that is surely on the drives, seen or written, and the newest one written: when
-/// they began.
+/// The newest version, seen or written, and the newest one written: when they began.
 #[derive(Clone, Copy, Debug, Default)]
-struct Destaged {
+struct Newest {
     any: Moment,
     written: Moment,
 }
 
-impl Destaged {
-    /// Whether the drives are known to have something newer.
+impl Newest {
+    /// Of those that surely happened, and had ended before some moment.
+    fn of<'a>(versions: impl Iterator<Item = &'a Version>, before: Moment) -> Self {
+        let mut newest = Self::default();
+        for v in versions.filter(|v| v.certain && v.ended.is_some_and(|ended| ended < before)) {
+            newest.any = newest.any.max(v.begun);
+            if v.kind != Kind::Seen {
+                newest.written = newest.written.max(v.begun);
+            }
+        }
+        newest
+    }
+
+    /// Whether it surely came over this one, which may come to light again otherwise.
     fn is_after(self, v: &Version) -> bool {
         let newest = if v.kind == Kind::GivenUp { self.written } else { self.any };
         v.ended.is_some_and(|ended| ended < newest)
@@ -117,19 +129,18 @@ impl Register {
             kind: Kind::Written,
         };
         let older = log_may_be_lost.then(Vec::new);
-        Self { versions: vec![zeroes], copied: false, older, destaged: Destaged::default() }
+        Self { versions: vec![zeroes], copied: false, older, destaged: Newest::default() }
     }
 
-    /// Whether a read begun at `reading` can no longer show `old`.
-    fn superseded(&self, old: &Version, reading: Moment) -> bool {
-        is_superseded(&self.versions, old, reading)
+    /// What a read begun at `reading` can surely not show anything from before.
+    fn newest(&self, reading: Moment) -> Newest {
+        Newest::of(self.versions.iter(), reading)
     }
 
     /// What it is known to be when a read shows `origin`, if it may: that, or lost already where it
     /// came out of memory.
     pub fn shows(&self, origin: Origin, reading: Moment) -> Option<Vec<Origin>> {
-        let possible = |v: &&Version| v.may_be(origin) && !self.superseded(v, reading);
-        let mut possible = self.versions.iter().filter(possible).peekable();
+        let mut possible = self.possible(reading).filter(|v| v.may_be(origin)).peekable();
         possible.peek()?;
         let lost = possible.any(|v| v.may_be(Origin::LOST));
         Some([origin].into_iter().chain(lost.then_some(Origin::LOST)).collect())
@@ -145,7 +156,8 @@ impl Register {
 
     /// What a read begun at `reading` may show.
     fn possible(&self, reading: Moment) -> impl Iterator<Item = &Version> {
-        self.versions.iter().filter(move |v| !self.superseded(v, reading))
+        let newest = self.newest(reading);
+        self.versions.iter().filter(move |v| !newest.is_after(v))
     }
 
     pub fn end(&mut self, begun: Moment, now: Moment, certain: bool) {
@@ -163,10 +175,8 @@ impl Register {
 
     /// Forgets what no read that runs or will run can show, unless it may come back without the log.
     pub fn prune(&mut self, oldest_read: Moment) {
-        let all = self.versions.iter();
-        let gone: Vec<bool> = all.map(|v| self.superseded(v, oldest_read)).collect();
-        let mut gone = gone.into_iter();
-        let gone = self.versions.extract_if(.., |_| gone.next().unwrap_or(false));
+        let newest = self.newest(oldest_read);
+        let gone = self.versions.extract_if(.., |v| newest.is_after(v));
         match &mut self.older {
             Some(older) => older.extend(gone.filter(|v| !self.destaged.is_after(v))),
             None => drop(gone),
@@ -202,8 +212,7 @@ impl Register {
     /// Whether something may have come over what was answered before `since`.
     pub fn is_overwritten(&self, since: Moment) -> bool {
         let all = || self.versions.iter().chain(self.older.iter().flatten());
-        let is_settled = |w: &&Version| w.certain && w.ended.is_some_and(|ended| ended < since);
-        let any = all().filter(is_settled).map(|w| w.begun).max().unwrap_or(0);
+        let any = Newest::of(all(), since).any;
         all().any(|w| match w.kind {
             // Nobody knows when that comes.
             Kind::GivenUp => w.ended.is_none_or(|ended| ended >= any),
@@ -212,19 +221,31 @@ impl Register {
         })
     }
 
+    /// Whether all that it may hold was answered before `since`, and is known to be on the drives: it is not
+    /// [overwritten](Self::is_overwritten), and [settling](Self::settle) it changes nothing.
+    pub fn is_settled(&self, since: Moment) -> bool {
+        let ([v], true) = (&self.versions[..], self.older.as_ref().is_none_or(Vec::is_empty))
+        else {
+            return false;
+        };
+        let is_answered = v.certain && v.ended.is_some_and(|ended| ended < since);
+        let Newest { any, written } = self.destaged;
+        is_answered
+            && any == v.begun
+            && match v.kind {
+                Kind::Written | Kind::Left => written >= v.begun,
+                Kind::Seen => true,
+                Kind::GivenUp => false,
+            }
+    }
+
     /// Everything that was answered before `since` has left the log: it is on the drives, and stays there without
     /// the log. Not for what was [overwritten](Self::is_overwritten) while it was still in the log: that never goes to a
     /// drive, and what came over it is in the log perhaps. Then the drives have what they had.
     pub fn settle(&mut self, since: Moment) {
         let Some(older) = &mut self.older else { return };
-        let all = || self.versions.iter().chain(older.iter());
-        let is_settled = |w: &&Version| w.certain && w.ended.is_some_and(|ended| ended < since);
-        let newest = |of: &dyn Fn(&&Version) -> bool| {
-            all().filter(is_settled).filter(of).map(|w| w.begun).max().unwrap_or(0)
-        };
-        let any = newest(&|_| true);
-        let written = newest(&|w| w.kind != Kind::Seen).max(self.destaged.written);
-        let destaged = Destaged { any, written };
+        let mut destaged = Newest::of(self.versions.iter().chain(older.iter()), since);
+        destaged.written = destaged.written.max(self.destaged.written);
         self.destaged = destaged;
         older.retain(|v| !destaged.is_after(v));
     }
@@ -237,7 +258,7 @@ impl Register {
         self.versions = vec![Version { origins, begun, ended, certain: true, kind: Kind::Left }];
         self.older = Some(Vec::new());
         // What is left is on the drives.
-        self.destaged = Destaged { any: now, written: now };
+        self.destaged = Newest { any: now, written: now };
     }
 
     /// A read showed `origin`: if that can only be what was left when the log was lost, that is it.
@@ -258,14 +279,4 @@ fn merged<'a>(versions: impl Iterator<Item = &'a Version>) -> Vec<Origin> {
     all.sort();
     all.dedup();
     all
-}
-
-/// Whether a read begun at `reading` can no longer show `old`, one of all `versions`.
-fn is_superseded(versions: &[Version], old: &Version, reading: Moment) -> bool {
-    let Some(ended) = old.ended else { return false };
-    let newer = |w: &Version| {
-        let counts = old.kind != Kind::GivenUp || w.kind != Kind::Seen;
-        counts && w.begun > ended && w.ended.is_some_and(|end| end < reading)
-    };
-    versions.iter().any(|w| w.certain && newer(w))
 }

@@ -84,13 +84,16 @@ impl Model {
     /// What is gone, and kept for no clone, is forgotten.
     fn forget(&mut self) {
         for serial in (0..self.volumes.len()).rev() {
+            let volume = &self.volumes[serial];
+            if volume.presence != Presence::Gone || volume.blocks.is_empty() {
+                continue;
+            }
             let is_kept = self.volumes.iter().any(|v| {
                 let is_there = v.presence != Presence::Gone || !v.blocks.is_empty();
                 is_there && v.keeps.contains(&u64_of(serial))
             });
-            let volume = &mut self.volumes[serial];
-            if volume.presence == Presence::Gone && !is_kept {
-                volume.blocks.clear();
+            if !is_kept {
+                self.volumes[serial].blocks.clear();
             }
         }
     }

@@ -16,7 +16,7 @@ fn a_seed_replays_bit_for_bit() {
 
 #[test]
 fn the_truth_is_never_called_a_lie() {
-    for seed in 0..100 {
+    for seed in 0..40 {
         let report = run(TRUTH, seed, false);
         assert_eq!(report.failure, None, "seed {seed}");
     }
@@ -48,10 +48,7 @@ const ENGINE: Subject = Subject::Array(None);
 
 #[test]
 fn the_engine_keeps_its_promises() {
-    for seed in 0..SEEDS {
-        let report = run(ENGINE, seed, false);
-        assert_eq!(report.failure, None, "replay: cargo run -p sim -- --seed {seed} --trace");
-    }
+    keep(Mode::Plain, 0..SEEDS);
 }
 
 /// Seeds that found something once, whatever they mean by now.
@@ -104,13 +101,6 @@ fn what_was_found_once_stays_mended() {
     keep_of(Era::Widened, Mode::Returns, [FOUND_MIXED_UP]);
     keep_of(Era::Widened, Mode::Large, [FOUND_GONE, FOUND_HALF_SHARED]);
     keep_of(Era::Alone, Mode::Plain, FOUND.into_iter().chain([FOUND_FULL]));
-}
-
-#[test]
-fn the_engine_replays_bit_for_bit() {
-    for seed in 0..8 {
-        assert_eq!(run(ENGINE, seed, false), run(ENGINE, seed, false), "seed {seed}");
-    }
 }
 
 /// Seeds whose volumes are changed while hosts work on them.
@@ -285,10 +275,30 @@ const OPERATOR_WIDENS: [u64; 1] = [22_651_531_791_533];
 /// 81911641163636: what a scrub had put right was in a drive's cache only, and lost with power.
 const OPERATOR_SLOWS: [u64; 3] = [78_483_215_790_131, 78_483_215_790_143, 81_911_641_163_636];
 
+/// And of all that there is: pools open with what a daemon finds, are refused, and go on in two places; drives get slow,
+/// copies of the log move, and scrubs put right what was damaged.
 #[test]
 fn whatever_an_operator_opens_has_everything() {
+    let (mut seen, mut forks) = (Seen::default(), 0);
+    for seed in 0..OPERATOR_SEEDS {
+        let report = kept(Mode::Operator, seed);
+        forks += report.counts.forks;
+        seen.starts += report.seen.starts;
+        seen.no_starts += report.seen.no_starts;
+        seen.slow += report.seen.slow;
+        seen.log_copies += report.seen.log_copies;
+        seen.exams += report.seen.exams;
+        seen.mended += report.seen.mended;
+    }
+    let counts = [forks, seen.starts, seen.no_starts];
+    assert!(counts.iter().all(|count| *count > 3), "{counts:?}");
+    let counts = [seen.slow, seen.log_copies, seen.exams, seen.mended];
+    assert!(counts.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+#[test]
+fn what_operators_found_once_stays_mended() {
     let found = OPERATOR_UNREACHABLE.into_iter().chain(OPERATOR_WIDENS);
-    keep(Mode::Operator, 0..OPERATOR_SEEDS);
     keep_of(Era::Scrubbed, Mode::Operator, OPERATOR_SLOWS);
     keep_of(Era::Widened, Mode::Operator, found);
     keep_of(Era::Alone, Mode::Operator, OPERATOR_FOUND);
@@ -368,7 +378,7 @@ fn the_canary_of_returns_is_found() {
 }
 
 /// Seeds with snapshots beside everything else.
-const SNAPSHOTS_SEEDS: u64 = 32;
+const SNAPSHOTS_SEEDS: u64 = 16;
 
 #[test]
 fn snapshots_stay_what_they_were() {
@@ -376,7 +386,7 @@ fn snapshots_stay_what_they_were() {
 }
 
 /// Seeds of a pool on several reactors.
-const CROSSES_SEEDS: u64 = 40;
+const CROSSES_SEEDS: u64 = 20;
 
 #[test]
 fn what_crosses_reactors_is_done_once_and_in_order() {
@@ -389,14 +399,6 @@ const CROSSES_CANARIES: [Canary; 1] = [Canary::AttendsForgotten];
 #[test]
 fn the_canary_of_what_crosses_is_found() {
     find(Mode::Crosses, CROSSES_CANARIES, []);
-}
-
-#[test]
-fn several_reactors_replay_bit_for_bit() {
-    for seed in 0..8 {
-        let run = || carry_out(ENGINE, Mode::Crosses.plan(seed), false);
-        assert_eq!(run(), run(), "seed {seed}");
-    }
 }
 
 /// Known seeds are of one reactor, and others have several in every workload.
@@ -423,7 +425,22 @@ fn a_large_pool_keeps_its_promises() {
 
 /// Nothing goes wrong in these seeds.
 fn keep(mode: Mode, seeds: impl IntoIterator<Item = u64>) {
-    keep_of(Era::Now, mode, seeds);
+    seeds.into_iter().for_each(|seed| drop(kept(mode, seed)));
+}
+
+/// Nothing goes wrong in this one. The first ones of some workloads are run twice: what they do is the same, bit for bit.
+fn kept(mode: Mode, seed: u64) -> Report {
+    let report = carry_out(ENGINE, mode.plan(seed), false);
+    assert_eq!(report.failure, None, "replay: {}", mode.replay(seed));
+    let replayed = match mode {
+        Mode::Plain | Mode::Crosses => 4,
+        Mode::Network | Mode::Remote | Mode::Windows => 2,
+        _ => 0,
+    };
+    if seed < replayed {
+        assert_eq!(report, carry_out(ENGINE, mode.plan(seed), false), "{mode:?}, seed {seed}");
+    }
+    report
 }
 
 /// Likewise of seeds that found something once, as they were then.
@@ -449,9 +466,6 @@ fn find<const N: usize>(
     }
 }
 
-/// Seeds of pools that an operator opens in which a daemon starts.
-const STARTS_SEEDS: u64 = 12;
-
 /// Bugs in what a daemon believes that nobody asks.
 const STARTS_CANARIES: [Canary; 4] =
     [Canary::NamesLogsAlike, Canary::ForgetsTerm, Canary::AsksNoWitness, Canary::ForgetsLog];
@@ -463,20 +477,6 @@ fn the_canaries_of_starts_are_found() {
         let fails = |seed| carry_out(subject, Mode::Operator.plan(seed), false).failure.is_some();
         assert!((0..CANARY_SEEDS).any(fails), "{canary:?}");
     }
-}
-
-/// Pools open with what there is, are refused, and go on in two places: all of that happens.
-#[test]
-fn a_daemon_that_nobody_asks_opens_what_has_everything() {
-    let (mut starts, mut no_starts, mut forks) = (0, 0, 0);
-    for seed in 0..STARTS_SEEDS {
-        let report = carry_out(ENGINE, Mode::Operator.plan(seed), false);
-        assert_eq!(report.failure, None, "replay: {}", Mode::Operator.replay(seed));
-        (starts, no_starts) = (starts + report.seen.starts, no_starts + report.seen.no_starts);
-        forks += report.counts.forks;
-    }
-    let counts = [starts, no_starts, forks];
-    assert!(counts.iter().all(|count| *count > 3), "{counts:?}");
 }
 
 /// Bugs in how space is had, moved and checked, each with the first seed that finds it: it does not take many others
@@ -496,8 +496,6 @@ fn the_canaries_of_places_and_scrubs_are_found() {
         let subject = Subject::Array(Some(canary));
         let fails = |seed| carry_out(subject, mode.plan(seed), false).failure.is_some();
         assert!(std::iter::once(first).chain(0..CANARY_SEEDS).any(fails), "{canary:?}");
-        let why = carry_out(ENGINE, mode.plan(first), false).failure;
-        assert_eq!(why, None, "replay: {}", mode.replay(first));
     }
 }
 
@@ -509,14 +507,6 @@ fn drives_get_slow_and_pools_are_scrubbed_in_some_seeds() {
         assert!((30..70).contains(&(0..100).filter(slows).count()), "{mode:?}");
         assert!((0..100).all(|n| !mode.plan_widened(n).rough.is_some_and(|rough| rough.slows)));
     }
-    let (mut slow, mut copies, mut exams, mut mended) = (0, 0, 0, 0);
-    for seed in 0..12 {
-        let seen = carry_out(ENGINE, Mode::Operator.plan(seed), false).seen;
-        (slow, copies) = (slow + seen.slow, copies + seen.log_copies);
-        (exams, mended) = (exams + seen.exams, mended + seen.mended);
-    }
-    assert!(slow > 0 && copies > 0, "{slow} looks at slow drives, {copies} copies of the log");
-    assert!(exams > 0 && mended > 0, "{exams} examined scrubs put {mended} blocks right");
 }
 
 /// Seeds of hosts over the network in every run of the tests.
@@ -544,14 +534,6 @@ fn the_canaries_of_the_target_are_found() {
     }
 }
 
-#[test]
-fn hosts_over_the_network_replay_bit_for_bit() {
-    for seed in 0..4 {
-        let run = || carry_out(ENGINE, Mode::Network.plan(seed), false);
-        assert_eq!(run(), run(), "seed {seed}");
-    }
-}
-
 /// Seeds in which hosts write by direct write windows.
 const WINDOWS_SEEDS: u64 = 24;
 
@@ -560,8 +542,7 @@ const WINDOWS_SEEDS: u64 = 24;
 fn what_hosts_wrote_by_windows_is_there() {
     let mut all = [0; 6];
     for seed in 0..WINDOWS_SEEDS {
-        let report = carry_out(ENGINE, Mode::Windows.plan(seed), false);
-        assert_eq!(report.failure, None, "replay: {}", Mode::Windows.replay(seed));
+        let report = kept(Mode::Windows, seed);
         let c = report.counts;
         let these = [c.windows, c.direct, c.direct_ends, c.survived, c.died, c.strayed];
         all.iter_mut().zip(these).for_each(|(all, count)| *all += count);
@@ -571,7 +552,7 @@ fn what_hosts_wrote_by_windows_is_there() {
 
 /// Seeds that find some of the bugs that are planted for it at once: it does not take many others where what they mean has
 /// changed.
-const WINDOWS_FIND: [u64; 9] = [0, 1, 4, 9, 13, 14, 22, 25, 49];
+const WINDOWS_FIND: [u64; 6] = [16, 0, 1, 4, 13, 14];
 
 /// Bugs of the target's end of windows.
 const WINDOWS_CANARIES: [Canary; 9] = [
@@ -625,8 +606,7 @@ fn the_canaries_of_reservations_are_found() {
 fn what_is_reserved_can_be_written() {
     let mut full = 0;
     for seed in 0..RESERVES_SEEDS {
-        let report = carry_out(ENGINE, Mode::Reserves.plan(seed), false);
-        assert_eq!(report.failure, None, "replay: {}", Mode::Reserves.replay(seed));
+        let report = kept(Mode::Reserves, seed);
         full += report.counts.refused_full;
     }
     assert!(full > 100, "{full}");
@@ -651,8 +631,7 @@ const REMOTE_CANARIES: [Canary; 6] = [
 fn either_copy_of_a_log_on_two_machines_has_all_of_it() {
     let mut seen = Seen::default();
     for seed in 0..REMOTE_SEEDS {
-        let report = carry_out(ENGINE, Mode::Remote.plan(seed), false);
-        assert_eq!(report.failure, None, "replay: {}", Mode::Remote.replay(seed));
+        let report = kept(Mode::Remote, seed);
         seen.log_copies += report.seen.log_copies;
         seen.buried += report.seen.buried;
         seen.refused += report.seen.refused;
@@ -668,25 +647,9 @@ fn the_canaries_of_logs_on_two_machines_are_found() {
     find(Mode::Remote, REMOTE_CANARIES, []);
 }
 
-#[test]
-fn logs_on_two_machines_replay_bit_for_bit() {
-    for seed in 0..4 {
-        let run = || carry_out(ENGINE, Mode::Remote.plan(seed), false);
-        assert_eq!(run(), run(), "seed {seed}");
-    }
-}
-
-#[test]
-fn windows_replay_bit_for_bit() {
-    for seed in 0..2 {
-        let run = || carry_out(ENGINE, Mode::Windows.plan(seed), false);
-        assert_eq!(run(), run(), "seed {seed}");
-    }
-}
-
 /// A seed that finds that a drive is taken while the kernel has writes for it of a process that is gone: one in some sixty
 /// does.
-const TAKES_EARLY: u64 = 27;
+const TAKES_EARLY: u64 = 95;
 
 #[test]
 fn the_canary_of_what_is_in_flight_is_found() {

@@ -6,20 +6,19 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api::v1::{FoundDrive, FoundPool, Kind, PoolImport};
+use api::v1::{FoundDrive, FoundPool, PoolImport};
 use api::value::LogPlace;
-use engine::Unknown;
 use engine::format::label::{DriveRecord, Label, PoolState};
 use media::Drive;
 use media::drive::OpenDrive;
 use reactor::Handle;
 use uuid::Uuid;
 
+use super::PoolDef;
 use super::made_of::{Made, MadeOf, Member, Progress, Seen, open_drive, open_known_log, seen};
-use super::{Opener, PoolDef, spares};
+use crate::Result;
 use crate::limits::PLACES_SEARCHED;
 use crate::lock::{Lock, Patience};
-use crate::{Error, Result};
 
 /// Where the system gives drives names that stay.
 pub const BY_ID: &str = "/dev/disk/by-id";
@@ -77,52 +76,6 @@ pub fn peek_at(home: &Handle, paths: Vec<PathBuf>) -> Result<Vec<Peeked>> {
         Peeked { path, bytes, seen }
     };
     Ok(both.map(peeked).collect())
-}
-
-impl Opener {
-    /// The pool that what was opened at `path` says it is of, as one of its drives or as a spare.
-    ///
-    /// # Errors
-    /// `Failed` when it does not answer, `Stopping`.
-    pub fn pool_of(&self, path: &Path, drive: &Arc<Drive>) -> Result<Option<Uuid>> {
-        let home = self.home()?;
-        let member = Member { path: path.to_owned(), drive: Arc::clone(drive) };
-        let told = seen(home, &[member], |_| false, &Progress::default())?.pop();
-        match told {
-            Some(Ok(label)) => Ok(Some(Uuid::from_bytes(label.pool))),
-            Some(Err(silent @ Unknown::Silent)) => {
-                Err(Error::new(Kind::Failed, format!("{} {silent}", path.display()))
-                    .help("see the kernel's log for the drive"))
-            }
-            // What cannot be read shows itself to hosts.
-            Some(Err(Unknown::Refused(_) | Unknown::Fleeting(_))) | None => Ok(None),
-            Some(Err(Unknown::Unlabelled(_))) => spares::marked(home, path, drive),
-        }
-    }
-
-    /// Whether the drives of a pool say that it was exported, or opened elsewhere since.
-    ///
-    /// # Errors
-    /// `Stopping`.
-    pub fn is_given(&self, def: &PoolDef) -> Result<bool> {
-        let mut labels = self.labelled(def.drives.clone())?;
-        labels.retain(|(_, label)| Uuid::from_bytes(label.pool) == def.id);
-        let newest = labels.iter().max_by_key(|(_, label)| label.epoch);
-        Ok(newest.is_some_and(|(_, label)| is_given(label, def)))
-    }
-
-    /// As [`pool_of`](Self::pool_of), of what is at `path`, if anything is. It is only read, and taken from nobody.
-    ///
-    /// # Errors
-    /// Likewise.
-    pub fn pool_at(&self, path: &Path) -> Result<Option<Uuid>> {
-        let options = OpenDrive { read_only: true, ..OpenDrive::default() };
-        match Drive::open(path, options) {
-            Ok(drive) => self.pool_of(path, &Arc::new(drive)),
-            // Whoever is to serve it says why not.
-            Err(_) => Ok(None),
-        }
-    }
 }
 
 /// The pools that these drives are of, as their newest labels describe them.
@@ -283,7 +236,7 @@ pub fn find(
 
 /// Whether a pool is another's to open by now: its label says that it was exported, or has a log of which this node does
 /// not know. Whoever imports a pool that was exported makes it a new one.
-fn is_given(newest: &Label, def: &PoolDef) -> bool {
+pub(super) fn is_given(newest: &Label, def: &PoolDef) -> bool {
     let is_anothers = def.log_id.is_some_and(|known| known.into_bytes() != newest.log_id);
     newest.state == PoolState::Exported || is_anothers
 }

@@ -274,6 +274,17 @@ impl Opener {
         look::peek(self.home()?, paths)
     }
 
+    /// Whether the drives of a pool say that it was exported, or opened elsewhere since.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn is_given(&self, def: &PoolDef) -> Result<bool> {
+        let mut labels = self.labelled(def.drives.clone())?;
+        labels.retain(|(_, label)| Uuid::from_bytes(label.pool) == def.id);
+        let newest = labels.iter().max_by_key(|(_, label)| label.epoch);
+        Ok(newest.is_some_and(|(_, label)| look::is_given(label, def)))
+    }
+
     /// Opens what was looked at, with what this node knows of the pool.
     ///
     /// # Errors

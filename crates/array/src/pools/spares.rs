@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use api::v1::{DriveHardware, DriveState, Kind, Severity, Spare};
 use api::value::{DrivePath, Name};
+use engine::Unknown;
 use media::Drive;
+use media::drive::OpenDrive;
 use reactor::{Call, Nanos, buffer};
 use serde::{Deserialize, Serialize};
 use stdx::crc32c;
@@ -17,7 +19,7 @@ use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
-use super::made_of::{Made, Member, open_drive_again};
+use super::made_of::{Made, Member, Progress, open_drive_again, seen};
 use super::returning::from_now;
 use super::{Opener, Pools, blank, look, no_pool};
 use crate::limits::{RETURN_PAUSE_MAX, SPARE_PATIENCE, SPARES_MAX};
@@ -116,11 +118,7 @@ async fn front(drive: &Drive, of: &[u8]) -> std::result::Result<Front, media::Er
 ///
 /// # Errors
 /// `Failed` when it does not answer, `Stopping`.
-pub(super) fn marked(
-    home: &reactor::Handle,
-    path: &Path,
-    drive: &Arc<Drive>,
-) -> Result<Option<Uuid>> {
+fn marked(home: &reactor::Handle, path: &Path, drive: &Arc<Drive>) -> Result<Option<Uuid>> {
     if drive.capacity() < u64_of(MARK_BYTES) {
         return Ok(None);
     }
@@ -164,6 +162,39 @@ fn silent(def: &SpareDef) -> Error {
 }
 
 impl Opener {
+    /// The pool that what was opened at `path` says it is of, as one of its drives or as a spare.
+    ///
+    /// # Errors
+    /// `Failed` when it does not answer, `Stopping`.
+    pub fn pool_of(&self, path: &Path, drive: &Arc<Drive>) -> Result<Option<Uuid>> {
+        let home = self.home()?;
+        let member = Member { path: path.to_owned(), drive: Arc::clone(drive) };
+        let told = seen(home, &[member], |_| false, &Progress::default())?.pop();
+        match told {
+            Some(Ok(label)) => Ok(Some(Uuid::from_bytes(label.pool))),
+            Some(Err(silent @ Unknown::Silent)) => {
+                Err(Error::new(Kind::Failed, format!("{} {silent}", path.display()))
+                    .help("see the kernel's log for the drive"))
+            }
+            // What cannot be read shows itself to hosts.
+            Some(Err(Unknown::Refused(_) | Unknown::Fleeting(_))) | None => Ok(None),
+            Some(Err(Unknown::Unlabelled(_))) => marked(home, path, drive),
+        }
+    }
+
+    /// As [`pool_of`](Self::pool_of), of what is at `path`, if anything is. It is only read, and taken from nobody.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn pool_at(&self, path: &Path) -> Result<Option<Uuid>> {
+        let options = OpenDrive { read_only: true, ..OpenDrive::default() };
+        match Drive::open(path, options) {
+            Ok(drive) => self.pool_of(path, &Arc::new(drive)),
+            // Whoever is to serve it says why not.
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Takes a drive as a spare of a pool, of whose drives `labelled` is one: it is held, and marked.
     ///
     /// # Errors

@@ -37,6 +37,9 @@ const CQE_BYTES: u32 = 1 << CQE_LOG2;
 /// FRMW bits 3:1: one firmware slot.
 const FRMW_ONE_SLOT: u8 = 1 << 1;
 
+/// Independent NSFEAT bit 5 (VWCNP): the namespace has no volatile write cache, whatever its controller says.
+const NSFEAT_NO_VOLATILE_CACHE: u8 = 1 << 5;
+
 /// Copy descriptor formats there are (CDFS), one bit each: 0h to 3h.
 pub(crate) const COPY_FORMATS: u16 = 0b1111;
 
@@ -133,10 +136,9 @@ pub(crate) fn io_controller(
         | bits::ONCS_COPY)
         .into();
     id.fuses = bits::FUSES_COMPARE_AND_WRITE.into();
-    // Base 2.1 figure "Identify Controller": whether a Flush may name all namespaces is reported
-    // whether a cache is present or not.
-    id.vwc = bits::VWC_BROADCAST_FLUSH
-        | if subsystem.view.has_volatile_cache() { bits::VWC_PRESENT } else { 0 };
+    // Whatever the namespaces are now: hosts read this once, and one with a cache may come, or come again, at any time.
+    // To a namespace without one a Flush is nothing.
+    id.vwc = bits::VWC_BROADCAST_FLUSH | bits::VWC_PRESENT;
     // One logical block is written whole or not at all; more is not promised (0's based).
     id.awun = 0.into();
     id.awupf = 0.into();
@@ -282,8 +284,12 @@ pub(crate) fn nvm_controller() -> NvmIdentifyController {
 
 /// I/O Command Set Independent Identify Namespace (CNS 08h).
 pub(crate) fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
+    let without_cache = match namespace.backend.has_volatile_cache() {
+        true => 0,
+        false => NSFEAT_NO_VOLATILE_CACHE,
+    };
     IndependentNamespace {
-        nsfeat: namespace_bits::INDEPENDENT_NSFEAT_NO_ID_REUSE,
+        nsfeat: namespace_bits::INDEPENDENT_NSFEAT_NO_ID_REUSE | without_cache,
         nmic: namespace_bits::NMIC_SHARED,
         anagrpid: namespace.ana_group().into(),
         rescap: namespace.reservation.with(crate::reservation::State::capabilities),

@@ -71,13 +71,14 @@ impl Backend {
         }
     }
 
-    /// Whether an acknowledged write may still be lost with power until a Flush: what VWC
-    /// advertises. Memory keeps nothing over a power loss, flushed or not, so it has no cache to
-    /// flush; a volume acknowledges what is durable in its pool's log.
+    /// Whether an acknowledged write may still be lost with power until a Flush. Memory keeps nothing over a power loss,
+    /// flushed or not, so it has no cache to flush; a volume acknowledges what is durable in its pool's log. What is not
+    /// there may have one.
     #[must_use]
     pub fn has_volatile_cache(&self) -> bool {
         match self {
-            Self::Memory(_) | Self::Volume(_) | Self::Absent { .. } => false,
+            Self::Memory(_) | Self::Volume(_) => false,
+            Self::Absent { .. } => true,
             Self::Drive(drive) => drive.has_volatile_cache(),
             Self::Passthrough(drive) => drive.described().has_volatile_cache(),
         }
@@ -359,11 +360,5 @@ impl View {
     #[must_use]
     pub fn has_drive_with_health(&self) -> bool {
         self.iter().any(|namespace| namespace.backend.drive_with_health().is_some())
-    }
-
-    /// Whether any namespace has a volatile write cache.
-    #[must_use]
-    pub fn has_volatile_cache(&self) -> bool {
-        self.iter().any(|namespace| namespace.backend.has_volatile_cache())
     }
 }

@@ -75,11 +75,7 @@ impl Controller {
             Kind::Discovery => DISCOVERY.as_slice(),
         };
         let found = table.iter().find(|(fid, _)| *fid == feature);
-        let absent = feature == fid::VOLATILE_WRITE_CACHE && !self.view().has_volatile_cache();
-        match found {
-            Some(&(_, class)) if !absent => Ok(class),
-            _ => Err(Fault::field(10, 0)),
-        }
+        found.map(|&(_, class)| class).ok_or(Fault::field(10, 0))
     }
 
     pub(super) fn set_features(&self, sqe: &Sqe, data: &[u8]) -> Result<Outcome, Fault> {

@@ -113,11 +113,11 @@ fn scope_save_and_unknown_features_are_checked() {
         assert_eq!(set_refused(controller, set(fid, 0, 0)), Status::INVALID_FIELD);
         assert_eq!(get_refused(controller, get(fid, 0, 0)), Status::INVALID_FIELD);
     }
-    // Nothing here has a volatile write cache.
-    assert_eq!(
-        get_refused(controller, get(fid::VOLATILE_WRITE_CACHE, 0, 0)),
-        Status::INVALID_FIELD
-    );
+    // On for good.
+    assert_eq!(dword(controller, get(fid::VOLATILE_WRITE_CACHE, 0, 0)), 1);
+    done(controller, set(fid::VOLATILE_WRITE_CACHE, 0, 1));
+    let off = set_refused(controller, set(fid::VOLATILE_WRITE_CACHE, 0, 0));
+    assert_eq!(off, Status::FEATURE_NOT_CHANGEABLE);
     let uuid = GetFeatures { uuid_index: 1, ..get(fid::ARBITRATION, 0, 0) };
     assert_eq!(get_refused(controller, uuid), Status::INVALID_FIELD);
 }

@@ -59,7 +59,7 @@ fn the_controller_advertises_what_hosts_need_and_what_is_kept() {
     assert_eq!(nvme::identify::ascii(&id.mn), "Flashloom");
     assert_eq!((id.nn.get(), id.mnan.get()), (1024, 1024));
     assert_eq!(id.oacs.get(), 0, "no optional admin command");
-    assert_eq!(id.vwc & bits::VWC_PRESENT, 0, "nothing here has a volatile cache");
+    assert_eq!(id.vwc & bits::VWC_PRESENT, 1, "what has a volatile cache may come later");
     assert_ne!(id.ctratt.get() & bits::CTRATT_TBKAS, 0);
     assert_ne!(id.ctratt.get() & bits::CTRATT_RESERVATIONS_NEED_HOSTID, 0);
 }
@@ -91,6 +91,7 @@ fn a_namespace_is_described_by_size_format_and_identifiers() {
     let independent = page(controller, Cns::IndependentNamespace, 5);
     let independent = IndependentNamespace::read_from_bytes(&independent).unwrap();
     assert_eq!((independent.nstat, independent.nmic), (1, 1));
+    assert_ne!(independent.nsfeat & 1 << 5, 0, "memory has no cache to flush (VWCNP)");
 }
 
 #[test]

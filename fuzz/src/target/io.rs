@@ -136,8 +136,12 @@ impl Slot for Host {
         Ok(self.account.take(1).await)
     }
 
-    async fn place(&self, _at: &Attached, _bytes: usize) -> Option<Grant> {
-        None
+    async fn place(&self, _at: &Attached, _bytes: usize) -> Result<Option<Grant>, Status> {
+        Ok(None)
+    }
+
+    fn permit(&self) -> Result<(), Status> {
+        Ok(())
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

@@ -21,7 +21,7 @@ pub async fn compare(
     let run = at.transfer(command.range, sqe)?;
     at.permit(CommandGroup::Read)?;
     let expected = gather(sqe, slot, run.bytes()).await?;
-    let _place = slot.place(at, run.bytes()).await;
+    let _place = slot.place(at, run.bytes()).await?;
     at.permit(CommandGroup::Read)?;
     at.compare(run.offset, expected).await?;
     Ok(Reply::SUCCESS)
@@ -40,7 +40,7 @@ pub async fn compare_and_write<S: Slot>(
 ) -> (Reply, Reply) {
     let (compare, write) = match prepare(at, first.0, second.0) {
         Ok((run, write)) => match take_data(run.bytes(), first, second).await {
-            Ok(both) => exchange(at, run, &write, both).await,
+            Ok(both) => exchange(at, run, &write, both, second.1).await,
             Err((compare, write)) => (Err(compare), Err(write)),
         },
         Err((compare, write)) => (Err(compare), Err(write)),
@@ -117,7 +117,13 @@ struct Both {
 
 type Done = Result<(), Status>;
 
-async fn exchange(at: &Attached, run: Blocks, write: &Write, both: Both) -> (Done, Done) {
+async fn exchange(
+    at: &Attached,
+    run: Blocks,
+    write: &Write,
+    both: Both,
+    slot: &impl Slot,
+) -> (Done, Done) {
     let _held = at.ranges().hold(run.range).await;
     // What is held back are commands: a window is written by without any, between the two as well.
     let bar = at.namespace().window.bar();
@@ -128,7 +134,7 @@ async fn exchange(at: &Attached, run: Blocks, write: &Write, both: Both) -> (Don
     if let Err(status) = at.permit(CommandGroup::Read) {
         return (Err(status), Err(FAILED_FUSED));
     }
-    if let Err(status) = at.permit_change() {
+    if let Err(status) = slot.permit().and_then(|()| at.permit_change()) {
         return (Err(FAILED_FUSED), Err(status));
     }
     // Over both: who waits until the backend has nothing of this host's any more waits for the write too.
@@ -139,7 +145,10 @@ async fn exchange(at: &Attached, run: Blocks, write: &Write, both: Both) -> (Don
     if let Err(status) = at.check_equal(run.offset, &both.expected).await {
         return (Err(status), Err(FAILED_FUSED));
     }
-    let stored = at.store(run.offset, both.data, write.fua).await;
+    let stored = match slot.permit() {
+        Ok(()) => at.store(run.offset, both.data, write.fua).await,
+        ended => ended,
+    };
     drop(in_use);
     drop(bar);
     (Ok(()), stored)

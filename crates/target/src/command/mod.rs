@@ -94,7 +94,21 @@ pub trait Slot {
 
     /// Waits for the host's turn to have `bytes` under way in the drive of a namespace; to be dropped when they are
     /// there. `None` where there is no need to wait. Whoever waits is not aborted, as if the drive had it already.
-    fn place(&self, at: &Attached, bytes: usize) -> impl Future<Output = Option<Grant>>;
+    ///
+    /// # Errors
+    /// As [`Slot::permit`].
+    fn place(
+        &self,
+        at: &Attached,
+        bytes: usize,
+    ) -> impl Future<Output = Result<Option<Grant>, Status>>;
+
+    /// Refuses to go on when the command's queue is lost; to be asked last before something is changed, where anything was
+    /// waited for.
+    ///
+    /// # Errors
+    /// Command Aborted due to SQ Deletion.
+    fn permit(&self) -> Result<(), Status>;
 
     /// Another namespace of the same controller, for Copy.
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>>;

@@ -114,7 +114,7 @@ pub async fn go_on(
             }
         }
     };
-    let _place = slot.place(at, length).await;
+    let _place = slot.place(at, length).await?;
     at.permit(CommandGroup::Read)?;
     let buffer = match reading {
         Some(reading) => at.finish(run, reading).await?,

@@ -80,6 +80,7 @@ async fn change(at: &Attached, command: &Command, slot: &impl Slot) -> Result<Re
             .map_err(status_of)?;
         bar.clear().await.map_err(|NotEnded| Status::INTERNAL_ERROR)?;
     }
+    slot.permit()?;
     // What is kept of a namespace is forgotten with it.
     let in_use = at.use_backend(0, 0)?;
     let effects = namespace.reservation.execute(at.host(), command).map_err(status_of)?;

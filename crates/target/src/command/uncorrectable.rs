@@ -16,6 +16,7 @@ pub async fn write_uncorrectable(
     at.permit_change()?;
     let _turn = slot.work(usize64(PIECE_BYTES)).await?;
     let _under_way = at.ranges().enter(run.range).await;
+    slot.permit()?;
     at.permit_change()?;
     at.write_uncorrectable(run).await?;
     Ok(Reply::SUCCESS)

@@ -74,13 +74,17 @@ pub async fn go_on(
         };
         // Nobody ran since it was begun: what is in the capsule was still there, and the range is entered at once.
         let _under_way = at.ranges().enter(run.range).await;
+        if data.is_some() {
+            slot.permit()?;
+        }
         at.finish_write(run, writing, data.as_deref().unwrap_or_default()).await?;
         return Ok(Reply::SUCCESS);
     }
     let data = gather(sqe, slot, run.bytes()).await?;
-    let _place = slot.place(at, run.bytes()).await;
+    let _place = slot.place(at, run.bytes()).await?;
     let (data, _under_way) = at.enter_with(data, run.range).await;
-    // A reservation may have come while the data was on its way.
+    // A reservation may have come while the data was on its way, and the host may have gone.
+    slot.permit()?;
     at.permit_change()?;
     at.store(run.offset, data, fua).await?;
     Ok(Reply::SUCCESS)

@@ -1,6 +1,7 @@
 //! Connections over real sockets: what a host may do, and what a hostile one tries.
 
 mod disconnect;
+mod ended;
 mod hoarding;
 mod removal;
 mod scripted;

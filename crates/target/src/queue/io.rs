@@ -168,10 +168,19 @@ impl Slot for IoSlot<'_> {
         self.request.work(bytes).await
     }
 
-    async fn place(&self, at: &Attached, bytes: usize) -> Option<Grant> {
+    async fn place(&self, at: &Attached, bytes: usize) -> Result<Option<Grant>, Status> {
         let share = self.request.queue().share();
-        let account = at.places(|places| share.account_of(places))?;
-        Some(account.take(charge_in_drive(bytes)).await)
+        match at.places(|places| share.account_of(places)) {
+            Some(account) => {
+                let place = account.take(charge_in_drive(bytes)).await;
+                self.request.permit().map(|()| Some(place))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn permit(&self) -> Result<(), Status> {
+        self.request.permit()
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

@@ -117,6 +117,14 @@ impl Queue {
         self.lease.closing() || self.disconnect.borrow().is_some()
     }
 
+    /// Whether commands are to change nothing any more: the queue ends, and its host hears no more of them. Who disconnects
+    /// does. Once its controller was told to end it, on whatever core, no look at this says otherwise.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        let unheard = || self.disconnect.borrow().is_none() || self.connection.is_closed();
+        self.lease.closing() || self.ending.get() && unheard()
+    }
+
     /// Commands taken and not completed.
     #[must_use]
     pub fn outstanding(&self) -> u32 {

@@ -117,7 +117,7 @@ impl Request {
                     TransferError::Closed => Status::ABORTED_SQ_DELETION,
                 })?;
                 // What is done with it takes at least as long as a copy of it.
-                self.turn(usize32(length)).await;
+                self.turn(usize32(length)).await?;
                 Ok(buffer)
             }
             Err(aborted) => {
@@ -164,19 +164,31 @@ impl Request {
     /// As [`Request::hold`].
     pub async fn work(&self, bytes: usize) -> Result<Grant, Status> {
         let grant = self.take(&self.queue.share().work, 1).await?;
-        self.turn(bytes).await;
+        self.turn(bytes).await?;
         Ok(grant)
     }
 
+    /// Refuses to go on with a command whose queue is lost. Its host may have it done by another path already, and have
+    /// written something newer there since: what is not in the backend yet must not come to it.
+    ///
+    /// # Errors
+    /// Command Aborted due to SQ Deletion.
+    #[inline]
+    pub fn permit(&self) -> Result<(), Status> {
+        if self.queue.is_lost() { Err(Status::ABORTED_SQ_DELETION) } else { Ok(()) }
+    }
+
     /// Waits for the host's turn of the core, to do what takes as long as to move so many bytes. It comes without the
-    /// host, so that a Disconnect waits for the command, too.
-    async fn turn(&self, bytes: usize) {
+    /// host.
+    async fn turn(&self, bytes: usize) -> Result<(), Status> {
         if Party::is_bounded() {
             self.queue.share().turns.work(bytes).await;
         }
+        self.permit()
     }
 
     async fn take(&self, account: &Rc<Account>, amount: usize) -> Result<Grant, Status> {
+        self.permit()?;
         match account.try_take(amount) {
             Some(grant) => Ok(grant),
             None => self.unless_aborted(pin!(account.take(amount))).await,

@@ -207,6 +207,8 @@ pub struct Double {
     /// It has yet to take what is held for it.
     pub full: Cell<bool>,
     pub fails: Option<Status>,
+    /// Its queue ends.
+    pub ended: Cell<bool>,
     pub others: Vec<Rc<Attached>>,
     pub formats: u16,
     pub controllers: Vec<(HostId, u16)>,
@@ -225,6 +227,7 @@ impl Default for Double {
             received: Cell::default(),
             full: Cell::default(),
             fails: None,
+            ended: Cell::default(),
             others: Vec::new(),
             formats: 0,
             controllers: Vec::new(),
@@ -316,11 +319,16 @@ impl Slot for Double {
     }
 
     async fn work(&self, _bytes: usize) -> Result<Grant, Status> {
-        Ok(self.account.take(1).await)
+        let grant = self.account.take(1).await;
+        self.permit().map(|()| grant)
     }
 
-    async fn place(&self, _at: &Attached, _bytes: usize) -> Option<Grant> {
-        None
+    async fn place(&self, _at: &Attached, _bytes: usize) -> Result<Option<Grant>, Status> {
+        self.permit().map(|()| None)
+    }
+
+    fn permit(&self) -> Result<(), Status> {
+        if self.ended.get() { Err(Status::ABORTED_SQ_DELETION) } else { Ok(()) }
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

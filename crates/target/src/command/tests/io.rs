@@ -315,6 +315,37 @@ fn write_zeroes_and_deallocate_leave_zeroes_and_touch_nothing_else() {
     });
 }
 
+/// Their host has them done by another path.
+#[test]
+fn commands_of_a_queue_that_ends_change_nothing() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 64, 4096).await;
+            let at = place.attach(HOST);
+            let data = pattern(1, 64 * 4096);
+            assert_eq!(write(&at, 0, &data, By::R2t).await, Status::SUCCESS);
+            let range = range(0, 8);
+            let zeroes = WriteZeroes { range, fua: false, limited_retry: false, deallocate: true };
+            let commands = [
+                (write_sqe(range), vec![1; 8 * 4096]),
+                (zeroes.to_sqe(1, 1), Vec::new()),
+                dsm(true, &[(0, 8)]),
+            ];
+            for (mut sqe, bytes) in commands {
+                let host = Double::with(&bytes, By::R2t);
+                host.ended.set(true);
+                if !bytes.is_empty() {
+                    host.describe(&mut sqe, bytes.len());
+                }
+                let status = host.run(&at, &sqe).await.status;
+                assert_eq!(status, Status::ABORTED_SQ_DELETION, "{on:?}");
+            }
+            let whole = LbaRange::new(Lba::new(0), 64).unwrap();
+            assert!(read(&at, whole).await == data, "{on:?}");
+        }
+    });
+}
+
 pub fn dsm(deallocate: bool, ranges: &[(u64, u32)]) -> (Sqe, Vec<u8>) {
     let list: Vec<_> = ranges
         .iter()

@@ -48,6 +48,16 @@ impl Draining {
         Self(pending)
     }
 
+    /// Of what controllers that were told to end may still change: their direct write windows, and what the backends of
+    /// these namespaces have of anybody's commands now. Commands that are further ahead look first, and end.
+    pub(super) fn ended(controllers: &[Arc<Controller>], namespaces: &[Arc<Namespace>]) -> Self {
+        let draining = Self::windows(controllers);
+        for namespace in namespaces {
+            namespace.fence.drain(&draining.0);
+        }
+        draining
+    }
+
     /// Of the direct write window of a namespace.
     pub(super) fn window(namespace: &Namespace) -> Self {
         let pending = Pending::default();

@@ -26,8 +26,8 @@ impl Target {
         Ok(())
     }
 
-    /// Takes a host off a subsystem's list. Unless any host is allowed, its controllers end; their direct write windows have
-    /// when what is returned is [done](Draining::wait).
+    /// Takes a host off a subsystem's list. Unless any host is allowed, its controllers end; they change nothing any more when
+    /// what is returned is [done](Draining::wait).
     ///
     /// # Errors
     /// There is no such subsystem, or the host is not on its list.
@@ -70,12 +70,16 @@ impl Target {
             .filter(|controller| !admission.admits(&controller.host().nqn))
             .cloned()
             .collect();
+        let namespaces: Vec<_> = match ended.is_empty() {
+            true => Vec::new(),
+            false => subsystem.namespaces.values().cloned().collect(),
+        };
         let told = registry.discovery_changed(|host| !admission.admits(host));
         drop(registry);
         for controller in &ended {
             controller.close_queues();
         }
         raise(&told, Event::DiscoveryChange);
-        Draining::windows(&ended)
+        Draining::ended(&ended, &namespaces)
     }
 }

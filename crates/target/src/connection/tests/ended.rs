@@ -3,14 +3,18 @@
 //! A discard went on piece by piece after its association had ended, and its host had written there by another path.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use media::Drive;
+use media::drive::{FaultPlan, OpenDrive};
 use nvme::nvm::{LbaRange, WriteZeroes};
 use stdx::Lba;
 
 use super::{until_empty, with_target};
+use crate::command::tests::double::at_once;
 use crate::namespace::{Backend, NamespaceSpec};
-use crate::rig::{SUBSYSTEM, backend, nqn};
-use crate::testing::peer::{PLAIN, admin, io};
+use crate::rig::{HOST, SUBSYSTEM, backend, nqn};
+use crate::testing::peer::{PLAIN, Seen, admin, io, read, write};
 
 #[test]
 fn what_a_lost_host_has_under_way_ends_with_the_piece_that_the_backend_has() {
@@ -32,5 +36,34 @@ fn what_a_lost_host_has_under_way_ends_with_the_piece_that_the_backend_has() {
         drop((queue, admin));
         until_empty(&target).await;
         assert_eq!(region.mismatch(BYTES - 512, &[1; 512]).unwrap(), None, "it went on");
+    });
+}
+
+#[test]
+fn a_denial_is_done_when_no_drive_has_commands_of_the_host() {
+    with_target(|address, target| async move {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("drive");
+        let options = OpenDrive { create: Some(1 << 20), block_size: 512, ..OpenDrive::default() };
+        let slow = Duration::from_millis(50);
+        let plan = FaultPlan { delay_ppm: 1_000_000, delay: slow..slow, ..FaultPlan::default() };
+        let drive = Drive::open(&path, options).unwrap().with_faults(plan);
+        let spec = NamespaceSpec::new(Backend::Drive(Arc::new(drive)), 512);
+        assert_eq!(target.add_namespace(&nqn(SUBSYSTEM), &spec), Ok(2));
+        let subsystem = nqn(SUBSYSTEM);
+        target.allow_host(&subsystem, &nqn(HOST)).unwrap();
+        drop(target.set_allow_any(&subsystem, false).unwrap());
+        let (_admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        let mut sqe = write(1, 0, 8, true);
+        sqe.nsid = 2.into();
+        queue.command(&sqe, &[0xaa; 4096]).await;
+        // Its answer comes when the write is the drive's.
+        queue.command(&read(3, 0, 1), &[]).await;
+        assert!(matches!(queue.next().await, Seen::Data { cid: 3, .. }));
+        let draining = target.deny_host(&subsystem, &nqn(HOST)).unwrap();
+        assert!(at_once(draining.done()).is_none(), "the drive has a write of its");
+        draining.done().await;
+        assert_eq!(std::fs::read(&path).unwrap()[..4096], [0xaa; 4096]);
     });
 }

@@ -85,9 +85,12 @@ const _: () = assert!(QUEUE_ENTRIES_MAX / 3 >= IO_QUEUE_ENTRIES_MAX as usize);
 /// Controllers of one host in one subsystem, unless told otherwise: one for each of its paths, and those that its last
 /// life left.
 pub const HOST_CONTROLLERS: usize = 64;
+/// Times as many controllers a host may have in one subsystem together with those that ended, and that only wait for
+/// what a drive has of their commands.
+pub const HOST_CONTROLLERS_ENDED: usize = 4;
 /// Controllers of one address in one subsystem, and in the discovery service, whatever host each says it is.
 pub const ADDRESS_CONTROLLERS_MAX: usize = 512;
-const _: () = assert!(HOST_CONTROLLERS <= ADDRESS_CONTROLLERS_MAX);
+const _: () = assert!(HOST_CONTROLLERS * HOST_CONTROLLERS_ENDED <= ADDRESS_CONTROLLERS_MAX);
 const _: () = assert!(ADDRESS_CONTROLLERS_MAX * 3 <= CONTROLLERS_MAX * 2);
 
 // ---- Controller ---------------------------------------------------------------------------

@@ -115,6 +115,12 @@ impl Controller {
         self.end_windows_for_ever();
     }
 
+    /// Whether its association ended with its admin queue, and only commands that a drive has keep it.
+    pub(crate) fn has_ended(&self) -> bool {
+        let state = self.lock();
+        state.queues.ended && !state.queues.contains(0)
+    }
+
     /// How to reach a connected queue.
     pub(crate) fn remote_queue(&self, qid: u16) -> Option<RemoteQueue> {
         self.lock().queues.by_id.get(&qid)?.remote.clone()

@@ -13,7 +13,8 @@ use crate::controller::{Association, Controller, Kind, Path, QueueLease};
 use crate::controller::{CQE_LOG2, SQE_LOG2};
 use crate::host::{Admission, Host, UNNAMED};
 use crate::limits::{
-    ADDRESS_CONTROLLERS_MAX, ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_MS_MAX,
+    ADDRESS_CONTROLLERS_MAX, ADMIN_QUEUE_ENTRIES_MAX, HOST_CONTROLLERS_ENDED, IO_QUEUE_ENTRIES_MAX,
+    KEEP_ALIVE_MS_MAX,
 };
 use crate::refusals::Refused;
 use crate::registry::{Registry, Target};
@@ -166,8 +167,13 @@ fn connect_admin(
         return Err(Why::StaticController);
     }
     let count = |of: &dyn Fn(&Controller) -> bool| controllers.iter().filter(|c| of(c)).count();
-    let of_host =
-        kind == Kind::Io && count(&|c| c.host().nqn == host.nqn) >= target.host_controllers();
+    let of_host = kind == Kind::Io && {
+        let most = target.host_controllers();
+        // Those whose association ended and that a drive keeps are none of its paths: a drive that hangs would lock the
+        // host out of all others. They take memory all the same.
+        count(&|c| c.host().nqn == host.nqn && !c.has_ended()) >= most
+            || count(&|c| c.host().nqn == host.nqn) >= most.saturating_mul(HOST_CONTROLLERS_ENDED)
+    };
     let address = address_owner(params.path.peer.traddr());
     if of_host
         || count(&|c| address_owner(c.path().peer.traddr()) == address) >= ADDRESS_CONTROLLERS_MAX

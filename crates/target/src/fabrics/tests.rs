@@ -541,3 +541,19 @@ fn neither_a_host_nor_an_address_takes_all_controllers() {
     all.pop();
     assert!(rig.connect(&named(0)).is_ok());
 }
+
+/// One drive that hung kept a controller of each of 64 connections, and its host from every other namespace.
+#[test]
+fn controllers_that_a_drive_keeps_are_none_of_the_paths_of_their_host() {
+    let rig = Rig::new();
+    rig.target.set_host_controllers(2);
+    let mut kept = Vec::new();
+    for _ in 0..2 * crate::limits::HOST_CONTROLLERS_ENDED {
+        let admin = rig.enabled();
+        kept.push(rig.connect(&rig.io_attempt(1, admin.controller())).unwrap());
+    }
+    let refusal = rig.connect(&rig.attempt(SUBSYSTEM, HOST)).unwrap_err();
+    assert_eq!(refusal.status, Status::CONNECT_CONTROLLER_BUSY, "bounded all the same");
+    kept.pop();
+    assert!(rig.connect(&rig.attempt(SUBSYSTEM, HOST)).is_ok());
+}

@@ -135,6 +135,7 @@ where
             data,
             arrived: reactor::now(),
             counters: None,
+            begun_on: None,
             spare: None,
             completed: Cell::new(false),
         };

@@ -68,7 +68,10 @@ pub fn begin_io(views: &Views, mut request: Request, when: When) -> Tried {
     }
     let slot = IoSlot { request: &request, views };
     match command::begin(&local.attached, request.sqe(), &slot) {
-        AtOnce::Waits(begun) => Tried::Waits(request, begun),
+        AtOnce::Waits(begun) => {
+            request.begun_on = Some(local);
+            Tried::Waits(request, begun)
+        }
         AtOnce::UnverifiedRead(lent) => {
             request.count_in(local.counters());
             Tried::UnverifiedRead(request, lent)
@@ -82,13 +85,17 @@ pub fn begin_io(views: &Views, mut request: Request, when: When) -> Tried {
 }
 
 /// Executes one I/O command, from where it was left.
-async fn io_command(views: &Views, mut request: Request, begun: Begun) {
+async fn io_command(views: &Views, mut request: Request, mut begun: Begun) {
     let sqe = *request.sqe();
     let reply = if let Err(status) = views.controller().permit_io() {
         Reply::failed(status)
     } else if !command::is_supported(sqe.opcode) && !command::is_some_drives(sqe.opcode) {
         Reply::failed(Status::INVALID_OPCODE.with_dnr())
     } else if let Some(local) = views.get(sqe.nsid.get()) {
+        if request.begun_on.take().is_some_and(|before| !Rc::ptr_eq(&before, &local)) {
+            // Another one has its identifier since, or it has another backend: what was begun is none of that one's.
+            begun = Begun::Nothing;
+        }
         request.count_in(local.counters());
         let slot = IoSlot { request: &request, views };
         command::execute(&local.attached, &sqe, begun, &slot).await

@@ -19,6 +19,7 @@ use stdx::num::usize32;
 
 use super::Queue;
 use super::slots::Spare;
+use super::view::Local;
 use crate::canary::{self, Canary};
 use crate::command::Reply;
 use crate::metrics::Counters;
@@ -41,6 +42,8 @@ pub struct Request {
     pub(super) data: InCapsule,
     pub(super) arrived: Nanos,
     pub(super) counters: Option<Rc<Counters>>,
+    /// The namespace that it was begun on.
+    pub(super) begun_on: Option<Rc<Local>>,
     /// Keeps the tag, when the command runs in another's slot.
     pub(super) spare: Option<Spare>,
     pub(super) completed: Cell<bool>,

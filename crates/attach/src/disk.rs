@@ -1,6 +1,8 @@
 //! The namespace in bytes: requests need not begin or end at blocks.
 
 use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
 
 use hostraid::Volume;
 use initiator::{Buffer, Deallocate, Error, Fua, Geometry};
@@ -9,7 +11,7 @@ use reactor::sync::Semaphore;
 use stdx::num::{align_down, low32, usize64};
 
 use crate::limits::{PIECE_BYTES, ZEROES_BYTES};
-use crate::ranges::Ranges;
+use crate::ranges::{Ranges, Turn};
 
 /// Bytes of the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +94,9 @@ struct Blocks {
 /// A namespace or a set, addressed in bytes.
 pub struct Disk {
     namespace: Volume,
-    ranges: Ranges,
+    ranges: Rc<Ranges>,
+    /// Whose writes come by this, in `ranges`.
+    owner: u64,
     /// For one block at a time, read to be completed with a part that is written.
     edge: Cell<Option<Buffer>>,
     edging: Semaphore,
@@ -103,12 +107,25 @@ type Done = Result<(), Refusal>;
 impl Disk {
     #[must_use]
     pub fn new(namespace: impl Into<Volume>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            ranges: Ranges::default(),
-            edge: Cell::default(),
-            edging: Semaphore::new(1),
-        }
+        Self::of(namespace.into(), Rc::default())
+    }
+
+    fn of(namespace: Volume, ranges: Rc<Ranges>) -> Self {
+        let owner = ranges.owner();
+        Self { namespace, ranges, owner, edge: Cell::default(), edging: Semaphore::new(1) }
+    }
+
+    /// The same bytes for another user, whose writes to blocks that one of the others writes wait for it: a client that
+    /// lost its connection sends again by another one what may be in flight yet.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self::of(self.namespace.clone(), Rc::clone(&self.ranges))
+    }
+
+    async fn turn(&self, blocks: Range<u64>, alone: bool) -> Result<Turn<'_>, Refusal> {
+        let words = "too many writes at once";
+        let turn = self.ranges.take(self.owner, blocks, alone).await;
+        turn.ok_or(Refusal { errno: Errno::NoMemory, words })
     }
 
     /// What the namespace is now.
@@ -167,7 +184,7 @@ impl Disk {
     pub async fn write(&self, part: Span, room: &mut Room, fua: bool) -> Done {
         let blocks = Self::blocks(&self.namespace.geometry(), part);
         let range = blocks.first..blocks.first + blocks.count;
-        let _turn = self.ranges.take(range, !blocks.whole).await;
+        let _turn = self.turn(range, !blocks.whole).await?;
         if !blocks.whole {
             self.complete(part, blocks, room).await.map_err(|error| refusal(&error))?;
         }
@@ -206,7 +223,7 @@ impl Disk {
     /// Gives the whole blocks of a span up.
     pub async fn trim(&self, span: Span, fua: bool) -> Done {
         for part in self.whole_blocks(span) {
-            let _turn = self.ranges.take(part.first..part.first + part.count, false).await;
+            let _turn = self.turn(part.first..part.first + part.count, false).await?;
             let gone = self.namespace.deallocate(&[(part.first, low32(part.count))]).await;
             gone.map_err(|error| refusal(&error))?;
         }
@@ -227,7 +244,7 @@ impl Disk {
         let deallocate = geometry.supports.zeroes_deallocate && !no_hole;
         let deallocate = if deallocate { Deallocate::Yes } else { Deallocate::No };
         for part in self.whole_blocks(span) {
-            let _turn = self.ranges.take(part.first..part.first + part.count, false).await;
+            let _turn = self.turn(part.first..part.first + part.count, false).await?;
             let count = low32(part.count);
             let zeroed = self.namespace.write_zeroes(part.first, count, deallocate, durable(fua));
             zeroed.await.map_err(|error| refusal(&error))?;

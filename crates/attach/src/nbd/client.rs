@@ -140,7 +140,7 @@ impl Client {
         let ended = fabric::race(self.receive(requests, inbox, export), stop).await;
         if ended.is_ok() {
             let finish = async {
-                self.slots.acquire(REQUESTS_MAX).await;
+                drop(self.slots.hold(REQUESTS_MAX).await);
                 self.sent.until(|| self.closed.get() || self.out.borrow().is_empty()).await;
             };
             // A client that does not read its replies does not get them.
@@ -148,6 +148,11 @@ impl Client {
         }
         self.close();
         ended
+    }
+
+    /// Waits until none of its requests is in flight; for one that is served no longer.
+    pub async fn over(&self) {
+        drop(self.slots.hold(REQUESTS_MAX).await);
     }
 
     async fn receive(

@@ -24,7 +24,11 @@ use crate::limits::{CLIENTS_MAX, HANDSHAKE_TIMEOUT, NAME_BYTES_MAX};
 #[derive(Debug)]
 pub enum Listener {
     /// A socket in the file system: for programs on this machine.
-    Unix(UnixListener),
+    Unix {
+        listener: UnixListener,
+        /// A program that was killed had left its socket there.
+        succeeds: bool,
+    },
     /// A TCP port.
     Tcp(TcpListener),
 }
@@ -36,7 +40,10 @@ impl Listener {
     /// As bind(2).
     pub fn bind(place: &Place) -> io::Result<Self> {
         match place {
-            Place::Unix(path) => UnixListener::bind(path).map(Self::Unix),
+            Place::Unix(path) => {
+                let succeeds = path.exists();
+                UnixListener::bind(path).map(|listener| Self::Unix { listener, succeeds })
+            }
             Place::Tcp(address) => {
                 TcpListener::bind(*address, ListenOptions::default()).map(Self::Tcp)
             }
@@ -47,14 +54,14 @@ impl Listener {
     #[must_use]
     pub fn place(&self, asked: &Place) -> Place {
         match self {
-            Self::Unix(_) => asked.clone(),
+            Self::Unix { .. } => asked.clone(),
             Self::Tcp(listener) => listener.local_addr().map_or_else(|_| asked.clone(), Place::Tcp),
         }
     }
 
     async fn accept(&self) -> io::Result<OwnedFd> {
         match self {
-            Self::Unix(listener) => listener.accept_fd().await,
+            Self::Unix { listener, .. } => listener.accept_fd().await,
             Self::Tcp(listener) => Ok(listener.accept_fd().await?.0),
         }
     }
@@ -82,17 +89,43 @@ pub struct Server {
     options: Options,
     /// As last shown to a client.
     export: RefCell<Rc<Export>>,
+    /// Those who have a place: also who left, until their requests are over.
     clients: Cell<usize>,
+    /// Those who are served.
+    served: Cell<usize>,
     stopped: Cell<bool>,
     changed: Signal,
 }
 
-/// A served client, counted.
+/// A client's place.
 struct Counted(Rc<Server>);
+
+impl Counted {
+    fn new(server: &Rc<Server>) -> Self {
+        server.clients.set(server.clients.get() + 1);
+        Self(Rc::clone(server))
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.clients.set(self.0.clients.get() - 1);
+    }
+}
+
+/// A client that is served.
+struct Served(Rc<Server>);
+
+impl Served {
+    fn new(server: &Rc<Server>) -> Self {
+        server.served.set(server.served.get() + 1);
+        Self(Rc::clone(server))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.served.set(self.0.served.get() - 1);
         self.0.changed.raise();
     }
 }
@@ -117,6 +150,7 @@ impl Server {
             options,
             export: RefCell::new(Rc::new(export)),
             clients: Cell::default(),
+            served: Cell::default(),
             stopped: Cell::default(),
             changed: Signal::new(),
         }))
@@ -137,12 +171,15 @@ impl Server {
 
     /// Accepts clients until [`Server::stop`].
     pub async fn listen(self: Rc<Self>, listener: Listener) {
+        if matches!(listener, Listener::Unix { succeeds: true, .. }) {
+            // What that program had in flight may come after what its clients send again by this one.
+            self.disk.succeed();
+        }
         let accept = async {
             loop {
                 match listener.accept().await.and_then(TcpStream::from_fd) {
                     Ok(stream) if self.clients.get() < CLIENTS_MAX => {
-                        self.clients.set(self.clients.get() + 1);
-                        reactor::spawn(serve(Counted(Rc::clone(&self)), stream));
+                        reactor::spawn(serve(Counted::new(&self), Served::new(&self), stream));
                     }
                     Ok(_) => tracing::warn!("a client beyond {CLIENTS_MAX} was turned away"),
                     Err(error) => {
@@ -159,7 +196,7 @@ impl Server {
     pub async fn stop(&self) {
         self.stopped.set(true);
         self.changed.raise();
-        self.changed.until(|| self.clients.get() == 0).await;
+        self.changed.until(|| self.served.get() == 0).await;
     }
 
     async fn until_stopped(&self) {
@@ -168,8 +205,8 @@ impl Server {
 }
 
 /// Serves one client to its end.
-async fn serve(counted: Counted, stream: TcpStream) {
-    let server = Rc::clone(&counted.0);
+async fn serve(_place: Counted, served: Served, stream: TcpStream) {
+    let server = Rc::clone(&served.0);
     // A Unix socket has no such delay.
     let _ = stream.set_nodelay(true);
     let mut inbox = Inbox::default();
@@ -179,11 +216,15 @@ async fn serve(counted: Counted, stream: TcpStream) {
     };
     match negotiated {
         Ok(Negotiated::Settled(settled)) => {
-            let client = Client::new(stream, Rc::clone(&server.disk), settled);
+            let client = Client::new(stream, Rc::new(server.disk.beside()), settled);
             let stop = server.until_stopped();
-            if let Err(ended) = client.serve(settled, inbox, || server.export(), stop).await {
+            let service = Rc::clone(&client).serve(settled, inbox, || server.export(), stop);
+            if let Err(ended) = service.await {
                 tracing::debug!("a client was closed: {ended}");
             }
+            drop(served);
+            // What it asked for goes on without it, and takes room as long as it does.
+            client.over().await;
         }
         Ok(Negotiated::Refused(why)) => tracing::debug!("a client was not served: {why}"),
         Err(error) => tracing::debug!("a client left while it chose an export: {error}"),

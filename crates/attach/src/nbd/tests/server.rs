@@ -35,7 +35,10 @@ struct Rig {
 
 impl Rig {
     fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap())
+    }
+
+    fn start_in(dir: tempfile::TempDir) -> Self {
         let path = dir.path().join("nbd.sock");
         let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "rig".to_owned() };
         let handle = Reactor::start(config).unwrap();
@@ -223,6 +226,20 @@ fn clients_that_take_no_replies_hold_only_their_share() {
     idle.pop();
     // Its place is free as soon as the server has seen it leave.
     while Hand::try_hello(&rig.path).is_none() {}
+}
+
+/// A program that was killed leaves its socket, and maybe writes in flight, which must not come after those of this one.
+#[test]
+fn writes_wait_for_those_of_a_server_that_was_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(std::os::unix::net::UnixListener::bind(dir.path().join("nbd.sock")).unwrap());
+    let rig = Rig::start_in(dir);
+    let mut hand = Hand::go(&rig.path);
+    let write = [&compact(command::WRITE, 0, 0, 4096)[..], &[1; 4096]].concat();
+    hand.0.write_all(&write).unwrap();
+    // The read's reply comes first, and is longer.
+    let (error, data) = hand.ask(command::READ, 0, 4096, &[]);
+    assert!(error == 0 && data == [0; 4096]);
 }
 
 impl Hand {

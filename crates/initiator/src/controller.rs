@@ -343,13 +343,14 @@ impl Controller {
 
     /// How long after the loss of its connections the controller may still execute commands: it notices by its
     /// Keep Alive Timer, after twice KATO with command based keep alive and three times with traffic based, and
-    /// takes CQT to quiesce (Base 2.1, section 9.6). Says nothing when KATO is 0.
+    /// takes CQT to quiesce (Base 2.1, section 9.6). It may have rounded KATO up to a multiple of KAS. Says nothing when
+    /// KATO is 0.
     #[must_use]
     pub fn quiesce_time(&self) -> Duration {
         let traffic_based = self.identity.ctratt.get() & bits::CTRATT_TBKAS != 0;
         let times = if traffic_based { 3 } else { 2 };
         let cqt = Duration::from_millis(self.identity.cqt.get().into());
-        self.association.options.keep_alive * times + cqt
+        rounded_up(self.association.options.keep_alive, self.identity.kas.get()) * times + cqt
     }
 
     /// Reads `length` bytes from byte `offset` of a log page. `length` is a multiple of 4, at most
@@ -379,5 +380,25 @@ impl Controller {
         self.set_property(offset::CC, PropertySize::Four, cc.0.into()).await?;
         let complete = |csts: Csts| csts.shst() == Some(ShutdownStatus::Complete);
         self.until("CC.SHN", self.association.options.timeout, complete).await
+    }
+}
+
+/// The Keep Alive Timeout that a controller with this granularity (KAS, in 100 ms; 0 where there is none) may go by.
+fn rounded_up(kato: Duration, kas: u16) -> Duration {
+    let step = u64::from(kas.max(1)) * 100;
+    let millis = u64::try_from(kato.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX / 4);
+    Duration::from_millis(millis.div_ceil(step).saturating_mul(step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_may_round_the_keep_alive_timeout_up() {
+        let rounded = |kato, kas| rounded_up(Duration::from_millis(kato), kas).as_millis();
+        let seen = [(5000, 0), (5000, 10), (5000, 100), (10_001, 100), (0, 100)]
+            .map(|(kato, kas)| rounded(kato, kas));
+        assert_eq!(seen, [5000, 5000, 10_000, 20_000, 0]);
     }
 }

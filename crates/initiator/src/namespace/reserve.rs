@@ -29,8 +29,8 @@ pub struct Registrant {
 /// Ignore Existing Key (IEKEY), in CDW10.
 const IEKEY: u32 = 1 << 3;
 
-/// Registrants that a report has room for: as many hosts as are ever let near one namespace.
-const REGISTRANTS_MAX: usize = 63;
+/// Registrants that the first report has room for: as many hosts as are usually let near one namespace.
+const REGISTRANTS_FIRST: usize = 63;
 
 impl Namespace {
     /// Registers this host with `key`, in place of another one it may have. It lasts over a loss of power where
@@ -93,28 +93,37 @@ impl Namespace {
     /// The hosts that are registered.
     ///
     /// # Errors
-    /// See [`Namespace`].
+    /// See [`Namespace`]; [`Error::Unsupported`] for more than one transfer has room for, or a report that is cut short.
     pub async fn registrants(&self) -> Result<Vec<Registrant>, Error> {
-        let (head, entry) = (size_of::<ExtendedStatusHeader>(), size_of::<RegistrantExtended>());
-        let bytes = u32_of(head + REGISTRANTS_MAX * entry);
-        let mut buffer = Buffer::new(usize32(bytes)).await;
+        let mut room = REGISTRANTS_FIRST;
+        loop {
+            let report = self.report(room).await?;
+            let (count, found) = registrants_in(&report, room)?;
+            if count <= room {
+                return Ok(found);
+            }
+            // More may come between one report and the next.
+            room = count;
+        }
+    }
+
+    /// A report with room for so many registrants.
+    async fn report(&self, registrants: usize) -> Result<Buffer, Error> {
+        let bytes =
+            size_of::<ExtendedStatusHeader>() + registrants * size_of::<RegistrantExtended>();
+        if bytes > usize32(self.geometry().transfer_max_bytes).min(reactor::BUFFER_MAX) {
+            let words =
+                format!("{registrants} registered hosts are more than one transfer tells of");
+            return Err(Error::Unsupported(words));
+        }
+        let mut buffer = Buffer::new(bytes).await;
+        let bytes = u32_of(bytes);
         // Number of Dwords, 0's based; Extended Data Structure.
         let mut sqe = self.reserve(io::RESERVATION_REPORT, bytes / 4 - 1);
         sqe.cdw11 = 1.into();
         let data = buffer.receive(bytes);
         self.move_data("Reservation Report", Effect::None, sqe, data, &mut buffer).await?;
-        let cut = || Error::Unsupported("a reservation report is cut short".to_owned());
-        let (status, rest) = ExtendedStatusHeader::read_from_prefix(&buffer).map_err(|_| cut())?;
-        let count = usize::from(status.head.regstrnt.get()).min(REGISTRANTS_MAX);
-        let entries = rest.chunks_exact(entry).take(count);
-        let read = |bytes| RegistrantExtended::read_from_bytes(bytes).map_err(|_| cut());
-        entries
-            .map(|bytes| {
-                let one = read(bytes)?;
-                let holds = one.rcsts & RCSTS_HOLDS != 0;
-                Ok(Registrant { key: one.rkey.get(), host: one.hostid, holds })
-            })
-            .collect()
+        Ok(buffer)
     }
 
     async fn take(
@@ -137,4 +146,19 @@ impl Namespace {
         sqe.cdw10 = cdw10.into();
         sqe
     }
+}
+
+/// How many are registered, and of these as many as the report has room for.
+fn registrants_in(report: &[u8], room: usize) -> Result<(usize, Vec<Registrant>), Error> {
+    let cut = || Error::Unsupported("a reservation report is cut short".to_owned());
+    let (status, rest) = ExtendedStatusHeader::read_from_prefix(report).map_err(|_| cut())?;
+    let count = usize::from(status.head.regstrnt.get());
+    let entries = rest.chunks_exact(size_of::<RegistrantExtended>()).take(count.min(room));
+    let read = |bytes| RegistrantExtended::read_from_bytes(bytes).map_err(|_| cut());
+    let found = entries.map(|bytes| {
+        let one = read(bytes)?;
+        let holds = one.rcsts & RCSTS_HOLDS != 0;
+        Ok(Registrant { key: one.rkey.get(), host: one.hostid, holds })
+    });
+    Ok((count, found.collect::<Result<_, Error>>()?))
 }

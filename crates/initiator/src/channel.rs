@@ -475,5 +475,5 @@ impl Inner {
 
 /// Whether an I/O command of this opcode may change what is on the namespace.
 const fn changes(opcode: u8) -> bool {
-    !matches!(opcode, io::READ | io::COMPARE | io::VERIFY | io::FLUSH)
+    !matches!(opcode, io::READ | io::COMPARE | io::VERIFY | io::FLUSH | io::RESERVATION_REPORT)
 }

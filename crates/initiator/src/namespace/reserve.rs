@@ -162,3 +162,12 @@ fn registrants_in(report: &[u8], room: usize) -> Result<(usize, Vec<Registrant>)
     });
     Ok((count, found.collect::<Result<_, Error>>()?))
 }
+
+/// Whether a command that is sent again is answered in this way because it was executed the first time: who has been
+/// unregistered is not registered.
+pub(super) fn is_done_before(sqe: &Sqe, status: Status) -> bool {
+    const RREGA: u32 = 0b111;
+    sqe.opcode == io::RESERVATION_REGISTER
+        && sqe.cdw10.get() & RREGA == u32::from(RegisterAction::Unregister.raw())
+        && status.is(Status::RESERVATION_CONFLICT)
+}

@@ -180,6 +180,12 @@ impl Link {
                     done(sqe, Status::SUCCESS)
                 }
             }
+            // Those with data in the capsule; who sends one is not registered.
+            io::RESERVATION_REGISTER if self.shared.fault.get() == Fault::HoldWrites => {
+                self.shared.copies.set(self.shared.copies.get() + 1);
+                Outcome::Nothing
+            }
+            io::RESERVATION_REGISTER => done(sqe, Status::RESERVATION_CONFLICT),
             io::FLUSH => done(sqe, Status::SUCCESS),
             _ => done(sqe, Status::INVALID_OPCODE),
         };

@@ -237,6 +237,24 @@ fn a_copy_onto_its_source_is_in_doubt() {
     });
 }
 
+/// It was executed the first time, and the answer was lost.
+#[test]
+fn who_unregisters_again_and_is_not_registered_is_done() {
+    with(options(), |peer, namespace| async move {
+        let stranger = namespace.unregister(7).await.unwrap_err();
+        assert!(matches!(stranger, Error::Command { .. }), "{stranger}");
+        peer.set_fault(Fault::HoldWrites);
+        let leaving = namespace.clone();
+        let leave = reactor::spawn(async move { leaving.unregister(7).await });
+        while peer.copies() < 1 {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        peer.cut();
+        peer.set_fault(Fault::None);
+        leave.await.unwrap().unwrap();
+    });
+}
+
 #[test]
 fn a_write_that_fast_fails_is_in_doubt() {
     let fast_io_fail = Some(Duration::from_millis(30));

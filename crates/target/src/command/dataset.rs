@@ -44,10 +44,8 @@ pub async fn dataset_management(
 async fn together(at: &Attached, ranges: &[LbaRange], slot: &impl Slot) -> Result<Reply, Status> {
     // The turn first: few commands have so many ranges under way, however many there are that wait.
     let _turn = slot.work(usize64(PIECE_BYTES)).await?;
-    let mut under_way = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        under_way.push(at.ranges().enter(*range).await);
-    }
+    let _under_way = at.ranges().enter_all(ranges).await;
+    slot.permit()?;
     at.permit_change()?;
     at.deallocate_together(ranges).await?;
     Ok(Reply::SUCCESS)

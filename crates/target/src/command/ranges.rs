@@ -103,6 +103,23 @@ impl Ranges {
         .await
     }
 
+    /// Enters a command of many ranges, of all at once: one that had some of them and waited for another would wait for whoever
+    /// holds that, who may wait for what it has.
+    pub async fn enter_all(&self, ranges: &[LbaRange]) -> Vec<UnderWay<'_>> {
+        let _entering = Counted::new(&self.entering);
+        self.until(|| {
+            let mut under_way = self.under_way.borrow_mut();
+            let has_room = under_way.len() + ranges.len() <= MAX_RANGES_IN_FLIGHT;
+            if !has_room || !ranges.iter().all(|range| self.is_free(*range)) {
+                return None;
+            }
+            let enter = |range: &LbaRange| under_way.insert(*range).ok();
+            let entered: Vec<_> = ranges.iter().filter_map(enter).collect();
+            Some(entered.into_iter().map(|index| UnderWay { ranges: self, index }).collect())
+        })
+        .await
+    }
+
     /// Holds `range` on every core, and waits for what is under way there.
     pub async fn hold(&self, range: LbaRange) -> Held<'_> {
         let hold = self.fence.claim(range).await;
@@ -236,6 +253,22 @@ mod tests {
 
     fn range(first: u64, blocks: u32) -> LbaRange {
         LbaRange::new(stdx::Lba::new(first), blocks).unwrap()
+    }
+
+    /// It had the first, waited for the second, and whoever came to hold the first and the third waited for it.
+    #[test]
+    fn a_command_of_many_ranges_has_none_while_it_waits_for_one() {
+        on_reactor(async {
+            let ranges = Ranges::join(Arc::default());
+            let first = ranges.hold(range(10, 1)).await;
+            let mut many = pin!(ranges.enter_all(&[range(100, 1), range(10, 1), range(101, 1)]));
+            assert!(at_once(many.as_mut()).is_none());
+            let second = at_once(ranges.hold(range(100, 2))).unwrap();
+            drop(first);
+            assert!(at_once(many.as_mut()).is_none());
+            drop(second);
+            assert_eq!(many.await.len(), 3);
+        });
     }
 
     fn alone() -> Rc<Ranges> {

@@ -73,6 +73,8 @@ pub struct Serving {
     reservations: Reservations,
     /// Namespaces that were removed, of which the reservations are kept until that is written down.
     removed: BTreeSet<Uuid>,
+    /// Changes under way that have taken out what comes back: nothing is forgotten meanwhile.
+    under_way: usize,
     event_logs: EventLogs,
     listeners: BTreeMap<Address, Listening>,
     /// Where direct write windows are handed out, if they are.
@@ -114,6 +116,7 @@ impl Serving {
             seen,
             reservations: Reservations::open(state_dir)?,
             removed: BTreeSet::new(),
+            under_way: 0,
             event_logs: EventLogs::open(state_dir)?,
             listeners: BTreeMap::new(),
             door,
@@ -154,6 +157,9 @@ impl Serving {
     /// Forgets what namespaces were that are not among the `current` ones any more, and their reservations: that is
     /// written down, and none of them comes back by the same change.
     pub fn forget_removed(&mut self, current: &Desired) {
+        if self.under_way > 0 {
+            return;
+        }
         let removed = std::mem::take(&mut self.removed);
         if !removed.is_empty() {
             let all = current.subsystems.iter();
@@ -163,6 +169,16 @@ impl Serving {
             removed.difference(&wanted).for_each(|&namespace| self.reservations.forget(namespace));
         }
         self.seen = self.seen.of(current);
+    }
+
+    /// What was taken out by now comes back, or is put back.
+    pub fn take_out(&mut self) {
+        self.under_way += 1;
+    }
+
+    /// It has come back, or is about to be put back.
+    pub fn brought_back(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
     }
 
     fn remember(&mut self, nqn: &Nqn, nsid: u32, def: &NamespaceDef, bytes: u64) {

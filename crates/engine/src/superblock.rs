@@ -574,7 +574,7 @@ impl Superblock {
         let left = self.drives.indices().filter(usable).count();
         // A place that became vacant meanwhile needs nothing any more.
         if left >= needed.min(self.needed()) {
-            self.put_on_returned(what, wanted).await;
+            self.put_on_returned(what, wanted, &chosen).await;
             return Ok(());
         }
         let context = format!("only {left} of {} drives can be written", self.drives.len());
@@ -584,11 +584,13 @@ impl Superblock {
         })
     }
 
-    /// Writes to drives that are being made whole. After all others: what such a drive says is never newer than what
-    /// those have that count. None is waited for once it is late, nor again when it is busy.
-    async fn put_on_returned(&self, what: What<'_>, wanted: impl Fn(u16) -> bool) {
-        for index in self.drives.indices().filter(|&index| wanted(index)) {
-            if self.drives.state(index) == DriveState::Rejoining
+    /// Writes to drives that are being made whole, or were so when those were `chosen` that have it. After all others: what
+    /// such a drive says is never newer than what those have that count. None is waited for once it is late, nor again when
+    /// it is busy.
+    async fn put_on_returned(&self, what: What<'_>, wanted: impl Fn(u16) -> bool, chosen: &[u16]) {
+        let others = self.drives.indices().filter(|index| !chosen.contains(index));
+        for index in others.filter(|&index| wanted(index)) {
+            if self.drives.state(index).is_written()
                 && let Err(error) = self.put_one(index, what, &Company::new(0)).await
                 && let Some(drive) = self.drives.written(index)
             {

@@ -212,6 +212,15 @@ impl Drive {
         }
     }
 
+    /// Has a change be known while it is tried again, or begins with a read.
+    fn begin_change(&self) -> Option<reactor::file::Change> {
+        match self {
+            Self::File(s) | Self::Block(s) => Some(s.begin_change()),
+            Self::Faulty(f) => f.inner().begin_change(),
+            Self::Memory(_) | Self::Simulated(_) | Self::Remote(_) => None,
+        }
+    }
+
     /// Whether it is a drive of another machine.
     #[must_use]
     pub fn is_remote(&self) -> bool {
@@ -447,6 +456,7 @@ impl Drive {
         fua: bool,
     ) -> Result<(), Refused> {
         self.check_transfer(Operation::Write, offset, data.len())?;
+        let _change = self.begin_change();
         let (mut again, mut data) = (Again::default(), data);
         loop {
             let mut refused = match self.write_once(by, offset, data, fua).await {
@@ -518,6 +528,7 @@ impl Drive {
     /// says.
     pub async fn deallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check(Operation::Deallocate, offset, len)?;
+        let _change = self.begin_change();
         Again::until_it_passed(async || self.deallocate_once(offset, len).await).await
     }
 
@@ -556,6 +567,7 @@ impl Drive {
         deallocate: bool,
     ) -> Result<(), Error> {
         self.check(Operation::WriteZeroes, offset, len)?;
+        let _change = self.begin_change();
         Again::until_it_passed(async || self.zero_once(by, offset, len, deallocate).await).await
     }
 
@@ -587,6 +599,7 @@ impl Drive {
     /// `Full` when there is none, `OutOfRange`, `Latched`, and what the drive says.
     pub async fn preallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check(Operation::WriteZeroes, offset, len)?;
+        let _change = self.begin_change();
         Again::until_it_passed(async || self.preallocate_once(offset, len).await).await
     }
 

@@ -13,8 +13,9 @@ use crate::driver::require_real;
 use crate::limits::{BUFFER_ALIGN, DEADLINE_STEPS, FILE_OP_BYTES, FILE_OPS_OF_ONE};
 use crate::ring::{Hold, OpFuture};
 use crate::timer::{Elapsed, sleep, timeout, timeout_attended};
+pub use changes::Change;
 use changes::Changes;
-pub(crate) use changes::{Change, Unawaited};
+pub(crate) use changes::Unawaited;
 use closing::Closing;
 use io_uring::{opcode, squeue, types};
 use std::cell::RefCell;
@@ -26,8 +27,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stdx::num::{u32_of, usize32};
 
@@ -175,11 +176,15 @@ impl Drop for Discarding {
 #[derive(Clone, Debug)]
 pub struct File {
     inner: Arc<Inner>,
+    /// Shared by its handles, of whatever reactor, and by nobody else.
+    handle: Arc<()>,
 }
 
 /// A file as one reactor holds it: operations count references here, without atomics.
 pub(crate) struct Local {
     inner: Arc<Inner>,
+    /// Gone with the last handle.
+    handles: Weak<()>,
     /// Of the reactor's operations, those of this file.
     operations: Rc<Account>,
     /// Changes of it that this reactor has.
@@ -215,21 +220,24 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    fn local(&self, file: &Arc<Inner>, operations: &Rc<Ledger>) -> Rc<Local> {
+    fn local(&self, file: &File, operations: &Rc<Ledger>) -> Rc<Local> {
         let mut list = self.list.borrow_mut();
-        if let Some(local) = list.iter().find(|l| Arc::ptr_eq(&l.inner, file)) {
+        if let Some(local) = list.iter().find(|l| Arc::ptr_eq(&l.inner, &file.inner)) {
             return Rc::clone(local);
         }
-        let operations = Account::of_at_most(operations, FILE_OPS_OF_ONE);
-        let changing = file.changes.on_core();
-        let local = Rc::new(Local { inner: Arc::clone(file), operations, changing });
+        let local = Rc::new(Local {
+            inner: Arc::clone(&file.inner),
+            handles: Arc::downgrade(&file.handle),
+            operations: Account::of_at_most(operations, FILE_OPS_OF_ONE),
+            changing: file.inner.changes.on_core(),
+        });
         list.push(Rc::clone(&local));
         local
     }
 
     /// Lets go of files nobody else holds.
     pub fn sweep(&self) {
-        let unused = |l: &Rc<Local>| Rc::strong_count(l) == 1 && Arc::strong_count(&l.inner) == 1;
+        let unused = |l: &Rc<Local>| Rc::strong_count(l) == 1 && l.handles.strong_count() == 0;
         if self.list.borrow().iter().any(unused) {
             self.list.borrow_mut().retain(|l| !unused(l));
         }
@@ -346,7 +354,18 @@ impl File {
             _ => Closing::Here,
         };
         let inner = Inner { fd, path, kind, direct, align, deadline, changes, discarding, closing };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self::of(inner))
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner), handle: Arc::default() }
+    }
+
+    /// Has a change be known as under way, from now on and until what is returned is dropped: one that is tried again, or
+    /// begins with something else, is so all the while.
+    #[must_use]
+    pub fn begin_change(&self) -> Change {
+        Change::begin(&self.local())
     }
 
     /// A character device that is open: for [commands](crate::passthrough), and for nothing else here.
@@ -371,12 +390,12 @@ impl File {
             discarding: AtomicBool::new(false),
             closing: Closing::Here,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self::of(inner))
     }
 
     /// The file as this reactor holds it.
     pub(crate) fn local(&self) -> Rc<Local> {
-        core::with(|core| core.files.local(&self.inner, &core.file_ops))
+        core::with(|core| core.files.local(self, &core.file_ops))
     }
 
     pub(crate) fn as_raw_fd(&self) -> RawFd {

@@ -45,9 +45,9 @@ impl Node {
         self.check_new_drives(&base)?;
         let asked = base.clone();
         let wanted = move |state: &State| desired::merge(&state.base, &asked, &state.current);
+        let _turns = self.turns(base.pools())?;
         let taken = self.take_out_replaced(wanted)?;
         let words = format!("{} was read again", path.display());
-        let _turns = self.turns(base.pools())?;
         let (result, put_back) = self.owner.ask(move |owned| {
             let State { base: before, current, .. } = &*owned.state;
             let wanted = desired::merge(before, &base, current);
@@ -102,6 +102,7 @@ impl Node {
             }
             // They come back: what is remembered of them is.
             owned.pass(without, None)?;
+            owned.serving_mut()?.take_out();
             Ok(taken)
         })?;
         self.finish_change();
@@ -313,7 +314,16 @@ impl Owned {
         is_done: bool,
         taken: Vec<(Place, NamespaceDef)>,
     ) -> Result<()> {
-        if is_done || taken.is_empty() { Ok(()) } else { self.put_back(taken) }
+        if taken.is_empty() {
+            return Ok(());
+        }
+        self.serving_mut()?.brought_back();
+        if !is_done {
+            return self.put_back(taken);
+        }
+        let state = Arc::clone(&self.state);
+        self.serving_mut()?.forget_removed(&state.current);
+        Ok(())
     }
 
     /// Serves again what was taken out for a change that failed.

@@ -58,8 +58,8 @@ impl Node {
         let by = events::caller();
         let before = format!("{name} was imported");
         self.owner.ask_unseen(move |owned| owned.remember(&before, by))?;
-        let taken = self.take_out_replaced(move |_| asked)?;
         let _turns = self.turns(turns)?;
+        let taken = self.take_out_replaced(move |_| asked)?;
         let (result, put_back) = self.owner.ask(move |owned| {
             let result = owned.go_to(wanted, None);
             let put_back = owned.put_back_unless(result.is_ok(), taken);

@@ -112,7 +112,7 @@ impl Media {
     }
 
     /// Opens the drive of a namespace that waited for it, and of which so many bytes were served before, if it ever was:
-    /// nothing is made, and nothing made longer, for what was waited for.
+    /// then nothing is made, and nothing made longer.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -120,8 +120,7 @@ impl Media {
         match &def.backend {
             Kept::Drive { path, size } => {
                 let asked = size.map(|size| size.bytes());
-                let had = had.or(asked).unwrap_or(0);
-                Self::open_drive(path, (asked, Some(had)), def.block_size, None)
+                Self::open_drive(path, (asked, had), def.block_size, None)
             }
             Kept::Passthrough { path } => Self::open_generic(path, def.block_size, None, known),
             other => Err(Error::new(Kind::Failed, format!("{other} is no drive"))),

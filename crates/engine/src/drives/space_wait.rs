@@ -15,7 +15,7 @@ pub struct SpaceWait {
 }
 
 /// A write waiting.
-pub(super) struct Waiting<'a>(&'a SpaceWait);
+pub(crate) struct Waiting<'a>(&'a SpaceWait);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -36,13 +36,13 @@ impl Default for SpaceWait {
 }
 
 impl SpaceWait {
-    pub(super) fn wait(&self) -> Waiting<'_> {
+    pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.set(self.waiting.get() + 1);
         Waiting(self)
     }
 
     /// One that was tried then found no space.
-    pub(super) fn refused(&self, tried: Nanos) {
+    pub(crate) fn refused(&self, tried: Nanos) {
         self.refused.set(self.refused.get().max(Some(tried)));
         self.changed.raise();
     }

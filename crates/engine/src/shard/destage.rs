@@ -255,17 +255,22 @@ impl Destage {
         Ok(())
     }
 
-    /// Waits where labels have no space just now, or the system cannot write them: nothing is trimmed before.
+    /// Waits where labels have no space just now, as all writes do, or the system cannot write them: nothing is trimmed
+    /// before.
     async fn tell_failures(&self) -> Result<()> {
+        let space_wait = self.base.writer.segments().space_wait();
+        let mut waiting = None;
         loop {
+            let tried = now();
             match self.base.common.superblock.tell_failures().await {
-                Err(error)
-                    if matches!(error.kind, Kind::Full | Kind::Busy) && !self.base.has_ended() =>
-                {
-                    reactor::sleep(NO_SPACE_PAUSE).await;
+                Err(error) if error.kind == Kind::Full && !space_wait.has_ended() => {
+                    waiting.get_or_insert_with(|| space_wait.wait());
+                    space_wait.refused(tried);
                 }
+                Err(error) if error.kind == Kind::Busy && !self.base.has_ended() => {}
                 done => return done,
             }
+            reactor::sleep(NO_SPACE_PAUSE).await;
         }
     }
 

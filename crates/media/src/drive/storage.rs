@@ -156,6 +156,10 @@ impl Storage {
         self.file.has_unawaited_changes()
     }
 
+    pub(super) fn begin_change(&self) -> reactor::file::Change {
+        self.file.begin_change()
+    }
+
     pub(super) fn has_changes(&self) -> bool {
         self.file.has_changes()
     }

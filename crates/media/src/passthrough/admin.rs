@@ -106,9 +106,10 @@ impl Passthrough {
         let asked = self.ask(&command, self.link.nsid(), IDENTIFY_BYTES, USED_PATIENCE).await;
         let Ok(page) = asked else { return };
         let Ok(now) = IdentifyNamespace::read_from_bytes(&page) else { return };
+        let has_metadata = now.format().is_some_and(|format| format.ms.get() != 0);
         // One that was deleted meanwhile has zeroes: the kernel has more to say of that.
         match now.block_bytes() {
-            Some(block) if block == self.block_size() => {
+            Some(block) if block == self.block_size() && !has_metadata => {
                 self.used.store(now.nuse.get(), Ordering::Relaxed);
             }
             Some(_) if now.nsze.get() > 0 => self.give_up(),

@@ -212,13 +212,13 @@ pub struct Change {
 }
 
 impl Change {
-    pub fn begin(file: &Rc<Local>) -> Self {
+    pub(crate) fn begin(file: &Rc<Local>) -> Self {
         file.add(1);
         Self { file: Rc::clone(file), unawaited: Cell::new(None) }
     }
 
     /// Nobody waits for it any more.
-    pub fn leave(&self, why: Unawaited) {
+    pub(crate) fn leave(&self, why: Unawaited) {
         if self.unawaited.get().is_none() {
             self.unawaited.set(Some(why));
             self.file.inner.changes.leave(why);

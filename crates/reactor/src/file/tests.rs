@@ -164,6 +164,34 @@ fn a_dropped_file_closes_on_the_reactor_that_used_it() {
     });
 }
 
+/// Each reactor kept it open for the others: a pulled drive's descriptor stayed for ever.
+#[test]
+fn a_dropped_file_closes_on_all_reactors_that_used_it() {
+    let folder = folder();
+    let path = folder.path().join("f");
+    std::fs::write(&path, [0; 4096]).unwrap();
+    let exclusive = OpenOptions { exclusive: true, ..OpenOptions::default() };
+    let file = File::open(&path, exclusive).unwrap();
+    let config = || Config { cpu: None, poll: crate::PollPolicy::Interrupt, name: "f".into() };
+    let others: Vec<_> = (0..2).map(|_| crate::Reactor::start(config()).unwrap()).collect();
+    for other in &others {
+        let file = file.clone();
+        let used = other.call(move || async move { file.sync(true).await });
+        used.wait().unwrap().unwrap();
+    }
+    drop(file);
+    run(Config::default(), async move {
+        let closed = async {
+            while hold(&path).is_err() {
+                crate::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        crate::timeout(PATIENCE, closed).await.unwrap();
+    })
+    .unwrap();
+    others.iter().for_each(crate::Handle::stop);
+}
+
 #[test]
 fn discarding_is_for_block_devices() {
     with_file(|file| async move {
@@ -246,7 +274,7 @@ fn hanging(writer: std::io::PipeWriter, transfer: Duration) -> File {
         discarding: AtomicBool::new(false),
         closing: Closing::Here,
     };
-    File { inner: Arc::new(inner) }
+    File::of(inner)
 }
 
 /// Whoever gave a write up before its deadline once left no trace of it, and could not know that it may still come. A drive
@@ -357,7 +385,7 @@ fn a_drive_that_hangs_leaves_the_others_what_they_need() {
         let file = hanging(writer, Duration::from_millis(200));
         // What timed out stays with the kernel: as on a drive that never answers.
         let operations =
-            core::with(|core| Rc::clone(&core.files.local(&file.inner, &core.file_ops).operations));
+            core::with(|core| Rc::clone(&core.files.local(&file, &core.file_ops).operations));
         let mut held = Vec::new();
         while let Some(grant) = operations.try_take(1) {
             held.push(grant);

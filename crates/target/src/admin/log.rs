@@ -63,7 +63,8 @@ impl Controller {
         }
         prepare(sqe, low32(command.bytes), out)?;
         if let Some(asked) = self.asked_drive(&command, offset)? {
-            out.clear();
+            // Its room is not kept while the drive is waited for.
+            *out = Vec::new();
             return Ok(Outcome::AskDrive(asked));
         }
         // First: what happens while the page is made may not be in it, and is told of again.

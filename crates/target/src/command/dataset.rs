@@ -42,10 +42,9 @@ pub async fn dataset_management(
 
 /// All ranges at once, for a drive that gets commands as they are.
 async fn together(at: &Attached, ranges: &[LbaRange], slot: &impl Slot) -> Result<Reply, Status> {
-    // The turn first: few commands have so many ranges under way, however many there are that wait.
-    let _turn = slot.work(usize64(PIECE_BYTES)).await?;
+    // As everywhere: who has a turn waits for no ranges.
     let _under_way = at.ranges().enter_all(ranges).await;
-    slot.permit()?;
+    let _turn = slot.work(usize64(PIECE_BYTES)).await?;
     at.permit_change()?;
     at.deallocate_together(ranges).await?;
     Ok(Reply::SUCCESS)

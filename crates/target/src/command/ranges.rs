@@ -261,7 +261,8 @@ mod tests {
         on_reactor(async {
             let ranges = Ranges::join(Arc::default());
             let first = ranges.hold(range(10, 1)).await;
-            let mut many = pin!(ranges.enter_all(&[range(100, 1), range(10, 1), range(101, 1)]));
+            let wanted = [range(100, 1), range(10, 1), range(101, 1)];
+            let mut many = pin!(ranges.enter_all(&wanted));
             assert!(at_once(many.as_mut()).is_none());
             let second = at_once(ranges.hold(range(100, 2))).unwrap();
             drop(first);

@@ -69,7 +69,7 @@ pub fn begin_io(views: &Views, mut request: Request, when: When) -> Tried {
     let slot = IoSlot { request: &request, views };
     match command::begin(&local.attached, request.sqe(), &slot) {
         AtOnce::Waits(begun) => {
-            request.begun_on = Some(local);
+            request.begun_on = Some(Rc::clone(&local.attached));
             Tried::Waits(request, begun)
         }
         AtOnce::UnverifiedRead(lent) => {
@@ -92,7 +92,7 @@ async fn io_command(views: &Views, mut request: Request, mut begun: Begun) {
     } else if !command::is_supported(sqe.opcode) && !command::is_some_drives(sqe.opcode) {
         Reply::failed(Status::INVALID_OPCODE.with_dnr())
     } else if let Some(local) = views.get(sqe.nsid.get()) {
-        if request.begun_on.take().is_some_and(|before| !Rc::ptr_eq(&before, &local)) {
+        if request.begun_on.take().is_some_and(|at| !Rc::ptr_eq(&at, &local.attached)) {
             // Another one has its identifier since, or it has another backend: what was begun is none of that one's.
             begun = Begun::Nothing;
         }

@@ -19,9 +19,8 @@ use stdx::num::usize32;
 
 use super::Queue;
 use super::slots::Spare;
-use super::view::Local;
 use crate::canary::{self, Canary};
-use crate::command::Reply;
+use crate::command::{Attached, Reply};
 use crate::metrics::Counters;
 
 /// Where in-capsule data is.
@@ -43,7 +42,7 @@ pub struct Request {
     pub(super) arrived: Nanos,
     pub(super) counters: Option<Rc<Counters>>,
     /// The namespace that it was begun on.
-    pub(super) begun_on: Option<Rc<Local>>,
+    pub(super) begun_on: Option<Rc<Attached>>,
     /// Keeps the tag, when the command runs in another's slot.
     pub(super) spare: Option<Spare>,
     pub(super) completed: Cell<bool>,

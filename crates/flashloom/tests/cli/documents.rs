@@ -65,7 +65,7 @@ fn sources() -> String {
 }
 
 /// What stands for something else in a message.
-const STANDS_FOR: [&str; 5] = ["PATH", "ADDRESS", "N", "P", "M"];
+const STANDS_FOR: [&str; 6] = ["PATH", "ADDRESS", "NQN", "N", "P", "M"];
 
 /// What hosts say, or the system, and not this program.
 const OF_OTHERS: [&str; 5] = [

@@ -247,6 +247,7 @@ impl Drop for Held<'_> {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::time::Duration;
 
     use super::*;
     use crate::command::tests::double::{at_once, on_reactor};
@@ -264,7 +265,8 @@ mod tests {
             let wanted = [range(100, 1), range(10, 1), range(101, 1)];
             let mut many = pin!(ranges.enter_all(&wanted));
             assert!(at_once(many.as_mut()).is_none());
-            let second = at_once(ranges.hold(range(100, 2))).unwrap();
+            let second = ranges.hold(range(100, 2));
+            let second = reactor::timeout(Duration::from_secs(60), second).await.unwrap();
             drop(first);
             assert!(at_once(many.as_mut()).is_none());
             drop(second);

@@ -36,7 +36,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn found(&self, found: Scrubbed) {
+    fn found(&self, found: Scrubbed) {
         add(&self.damaged, found.damaged);
         add(&self.repaired, found.repaired);
         add(&self.lost, found.lost);
@@ -87,21 +87,16 @@ impl Scrub {
         Self { base, checkpoints }
     }
 
-    /// Checks the shard's roots. Where none was written in this life they are written anew.
-    async fn scrub_roots(&self, progress: &Progress) -> Result<()> {
+    /// Has all drives in use carry the shard's root, where one of them does not, or none was written in this life.
+    async fn scrub_roots(&self) -> Result<()> {
         let (shard, superblock) = (self.base.writer.shard(), &self.base.common.superblock);
         let Some(root) = self.checkpoints.written_root() else {
             return self.checkpoints.take().await;
         };
-        let damaged = superblock.lacking_root(shard, root).await;
-        if damaged > 0 {
-            self.checkpoints.take().await?;
-            let root = self.checkpoints.written_root().unwrap_or(root);
-            let left = superblock.lacking_root(shard, root).await;
-            let repaired = damaged.saturating_sub(left);
-            progress.found(Scrubbed { damaged, repaired, lost: 0 });
+        match superblock.lacking_root(shard, root).await {
+            0 => Ok(()),
+            _ => self.checkpoints.take().await,
         }
-        Ok(())
     }
 
     /// Checks the shard's segments by number, from where `progress` says.
@@ -113,7 +108,7 @@ impl Scrub {
             return Err(Error::new(Kind::Invalid, "the scrub knows of fewer shards"));
         };
         // Where there is no room for a root, or too few drives, the rest is checked all the same.
-        let _ = self.scrub_roots(progress).await;
+        let _ = self.scrub_roots().await;
         let from = next.load(Ordering::Relaxed);
         let parts: Vec<Part> = {
             let table = self.base.table();

@@ -8,22 +8,19 @@ use media::Drive;
 use super::Superblock;
 use crate::area;
 use crate::error::Result;
-use crate::segment::Scrubbed;
 
 impl Superblock {
-    /// Looks at the catalog of each drive in use, and has all of them carry it anew where one of them does not.
+    /// Looks at the catalog of each drive in use, and has all of them carry it anew where one of them does not. That is no
+    /// damage for sure: a change may have been under way.
     ///
     /// # Errors
     /// As [`change_catalog`](Self::change_catalog).
-    pub async fn scrub_catalog(&self) -> Result<Scrubbed> {
+    pub async fn scrub_catalog(&self) -> Result<()> {
         self.settle_catalog().await?;
-        let damaged = self.lacking_catalog().await;
-        if damaged == 0 {
-            return Ok(Scrubbed::default());
+        match self.lacking_catalog().await {
+            0 => Ok(()),
+            _ => self.renew_catalog().await,
         }
-        self.renew_catalog().await?;
-        let left = self.lacking_catalog().await;
-        Ok(Scrubbed { damaged, repaired: damaged.saturating_sub(left), lost: 0 })
     }
 
     /// How many drives in use do not have the catalog as it is by now, or as it is to be.

@@ -426,7 +426,8 @@ impl Superblock {
     /// from then on. A drive that is there is out of use.
     ///
     /// # Errors
-    /// As [`write_labels`](Self::write_labels); `Busy` when a drive came back there meanwhile.
+    /// As [`write_labels`](Self::write_labels), and the place is vacant in spite of it where labels may say so; `Busy` when
+    /// a drive came back there meanwhile, or the log has.
     pub async fn vacate(&self, index: u16, is_emptied: bool) -> Result<()> {
         let _turn = self.turn.hold().await;
         let mut label = self.label();
@@ -434,15 +435,21 @@ impl Superblock {
         if !record.is_leaving || record.is_out() == is_emptied {
             return Err(Error::new(Kind::Busy, "a drive came or went there meanwhile"));
         }
+        if label.current_members().any(|member| member.drive == Some(index)) {
+            return Err(Error::new(Kind::Busy, "a copy of the log came there meanwhile"));
+        }
         let epoch = label.epoch + 1;
         let record = &mut label.drives[usize::from(index)];
         record.set_mark(DriveMark::Vacant, epoch);
         record.is_leaving = false;
         // One that an operator had emptied is not taken back by itself.
         record.stays_out = record.stays_out.or(is_emptied.then_some(StaysOut::Operator));
-        self.put_labels(label).await?;
-        self.drives.set_vacant(index);
-        Ok(())
+        let written = self.put_labels(label).await;
+        // Where that failed half-way, some labels say so already, and the next ones will: nothing may come to lie there.
+        if self.label.lock().drives[usize::from(index)].mark == DriveMark::Vacant {
+            self.drives.set_vacant(index);
+        }
+        written
     }
 
     fn check_log_without(&self, index: u16) -> Result<()> {

@@ -189,7 +189,7 @@ impl Pool {
         if job.ends.get() || found.next.is_some() {
             return Ok(false);
         }
-        self.end_detaching(state).await?;
+        self.end_detaching(state.view).await?;
         Ok(true)
     }
 
@@ -210,11 +210,12 @@ impl Pool {
     }
 
     /// A clone has all that it inherits: it needs its parent no more, but for what snapshots of it saw before.
-    async fn end_detaching(&self, state: &Arc<State>) -> Result<()> {
+    pub(super) async fn end_detaching(&self, view: View) -> Result<()> {
         // What it inherits is not lost with the log.
         self.each(|shard: Rc<Shard>| async move { shard.front.carry_log().await }).await?;
         let _turn = self.turn().await?;
-        let view = state.view;
+        // What hosts have by now: it was given them anew where it was nearly rolled back.
+        let Some(state) = self.state_of(view) else { return Ok(()) };
         let cut = |catalog: &Catalog| {
             let volume = catalog.get(view).filter(|of| of.detaching);
             let Some(volume) = volume else { return Ok((catalog.edit(vec![]), None)) };

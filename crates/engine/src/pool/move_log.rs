@@ -103,14 +103,16 @@ impl Pool {
         }
         let drives = &self.0.common.superblock.drives;
         let has_zone = |index: &u16| {
-            drives.is_online(*index) && label.drives[usize::from(*index)].log_bytes > 0
+            let is_leaving = self.0.common.leaving() & (1 << *index) != 0;
+            let has_room = label.drives[usize::from(*index)].log_bytes > 0;
+            drives.is_online(*index) && has_room && !is_leaving
         };
         let copies = copies_on_drives(label.layout.parity, label.drives.len());
         let zones: Vec<_> = drives.indices().filter(has_zone).take(copies).collect();
         if zones.len() < copies {
             return invalid(format!(
                 "{} of the {copies} drives that the log would be on have room set aside for it: it was too long for \
-                 that when the pool was made, or drives are missing",
+                 that when the pool was made, or drives are missing or being emptied",
                 zones.len()
             ));
         }

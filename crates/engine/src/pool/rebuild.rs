@@ -233,8 +233,9 @@ impl Pool {
 
     async fn empty_all(&self, progress: &Arc<Progress>) -> Result<()> {
         let common = &self.0.common;
-        self.move_log_away().await?;
         loop {
+            // Again, where it was moved to drives meanwhile.
+            self.move_log_away().await?;
             let job = Arc::clone(progress);
             let empty = move |shard: Rc<Shard>| {
                 let job = Arc::clone(&job);
@@ -255,12 +256,13 @@ impl Pool {
                     continue;
                 }
                 let is_emptied = common.superblock.drives.is_online(index);
-                match common.superblock.vacate(index, is_emptied).await {
-                    // A drive came or went there.
+                let vacated = common.superblock.vacate(index, is_emptied).await;
+                common.follow_drives();
+                match vacated {
+                    // A drive came or went there, or the log did.
                     Err(error) if error.kind == Kind::Busy => is_done = false,
                     vacated => vacated?,
                 }
-                common.follow_drives();
             }
             if is_done {
                 return Ok(());

@@ -155,9 +155,10 @@ impl Pool {
     /// has forgotten those volumes, or how large they were.
     pub(super) async fn free_orphans(&self) -> Result<()> {
         let ends = self.0.common.superblock.catalog(|catalog| {
-            let is_there = |of: &&Object| of.is_volume() && !of.deleted;
-            let volumes = catalog.objects().filter(is_there);
-            let ends = volumes.map(|volume| (volume.view, Self::end_of(volume.bytes)));
+            let volumes = catalog.objects().filter(|of| of.is_volume());
+            // What is deleted has nothing of its own any more; what others see of it is older, and stays.
+            let has = |of: &Object| if of.deleted { 0 } else { of.bytes };
+            let ends = volumes.map(|volume| (volume.view, Self::end_of(has(volume))));
             ends.collect::<BTreeMap<View, u64>>()
         });
         let ends = Arc::new(ends);

@@ -375,6 +375,14 @@ impl Storage {
             return Ok(());
         }
         if !self.is_block_device() {
+            // The file system zeroes parts of units at its ends: not while a write reads such a unit and writes it anew, which
+            // would bring back what was given up.
+            let is_whole = [offset, len].iter().all(|n| n.is_multiple_of(self.align));
+            let _turn = match self.partial {
+                true if is_whole => Some(self.gate.share().await),
+                true => Some(self.gate.alone().await),
+                false => None,
+            };
             let punched = self.file.punch_hole(offset, len).await;
             return punched.map_err(|e| self.failed(e, operation, offset, len));
         }

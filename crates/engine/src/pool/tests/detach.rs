@@ -10,6 +10,7 @@ use super::clones::{clone_of, cloned, reopened, take_of};
 use super::snapshots::{check, check_drives, empty_all, live, made, put, take, trim};
 use super::*;
 use crate::canary::{Step, misses};
+use crate::format::catalog::Catalog;
 use crate::limits::CLONES_DEEP_MAX;
 
 const B: u64 = BLOCK as u64;
@@ -77,6 +78,32 @@ fn a_detached_clone_has_all_that_it_had_and_needs_nobody() {
             check_drives(&drives, &log).await;
         });
     }
+}
+
+/// A rollback that is refused has hosts open the volume anew: that is the one which needs its parent no more.
+#[test]
+fn a_clone_that_is_opened_anew_while_it_is_cut_loose_is_cut_loose() {
+    reactor::simulate(3, async {
+        let (_drives, _log, pool, v) = made(1).await;
+        let mut model = Model::new();
+        put(&v, &mut model, 0, 100, 1).await;
+        take(&pool, "mon").await;
+        let dev = cloned(&pool, "db", "mon", "dev").await;
+        pool.detach_volume("dev").await.unwrap();
+        let turn = pool.turn().await.unwrap();
+        while pool.detaching(&dev).unwrap().done < dev.len() {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        let object = |catalog: &Catalog| catalog.get(dev.state.view).cloned().unwrap();
+        let object = pool.0.common.superblock.catalog(object);
+        dev.state.close();
+        pool.adopt_volume(&object, dev.state.lineage.clone());
+        drop(turn);
+        detached(&pool).await;
+        let dev = pool.volume("dev").unwrap();
+        assert_eq!(dev.origin(), None);
+        check(&dev, &model).await;
+    });
 }
 
 /// What snapshots and clones of it saw before stays theirs, and what that takes goes with the last of them.

@@ -153,6 +153,46 @@ async fn take_checkpoint_beside_vacate(times: Option<u64>) {
     assert_eq!(superblock.beyond(), None);
 }
 
+/// Some labels called it vacant, and the next ones would: at the next opening what lay there since was lost.
+#[test]
+fn a_place_that_labels_may_call_vacant_takes_nothing_any_more() {
+    reactor::simulate(13, async {
+        let (media, drives) = simulated(3, 256 * MIB, 13);
+        let spec = PoolSpec { scheme: raid::Scheme::Single, ..spec(&drives, bbu()) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let superblock = &pool.0.common.superblock;
+        superblock.set_leaving(0b100).await.unwrap();
+        media[0].refuse(media::Refusal {
+            operation: Some(media::Operation::Write),
+            range: 0..crate::format::area::ROOTS,
+            kind: media::Kind::Full,
+            times: None,
+        });
+        assert_eq!(superblock.vacate(2, true).await.unwrap_err().kind, Kind::Full);
+        media[0].refuse_nothing();
+        superblock.set_leaving(0).await.unwrap();
+        assert!(superblock.drives.is_vacant(2) && superblock.label().drives[2].is_out());
+    });
+}
+
+/// The label that called the place vacant left the log with no copy that anybody looks for.
+#[test]
+fn a_place_is_not_vacant_while_the_log_is_there() {
+    reactor::simulate(14, async {
+        let rig = rig(4, raid::Scheme::Mirror { copies: 2 }, LogSpec::Drives, 1, 14).await;
+        let superblock = &rig.pool.0.common.superblock;
+        let label = superblock.label();
+        let has_log = label.current_members().find_map(|member| member.drive).unwrap();
+        superblock.set_leaving(1 << has_log).await.unwrap();
+        let refused = superblock.vacate(has_log, true).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Busy, "{refused}");
+        superblock.set_leaving(0).await.unwrap();
+        rig.pool.evacuate(has_log, 0).await.unwrap();
+        rig.rebuilt().await;
+        assert_eq!(rig.vacant().await, [usize::from(has_log)]);
+    });
+}
+
 #[test]
 fn a_pool_that_gets_wider_has_more_room_and_uses_it() {
     for (seed, scheme, count, shards) in [

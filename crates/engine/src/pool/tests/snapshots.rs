@@ -4,6 +4,8 @@ use super::*;
 use crate::address::{Key, View};
 use crate::canary::{Step, misses};
 use crate::dump::{Given, Severity, Spec, dump};
+use crate::format::catalog::{Catalog, Object, Record};
+use stdx::num::u64_of;
 
 const B: u64 = BLOCK as u64;
 
@@ -404,6 +406,48 @@ fn a_volume_that_had_snapshots_goes_although_the_log_of_that_is_lost() {
         let pool = Pool::open(drives.clone(), log.clone(), options, &[]).await.unwrap();
         assert!(pool.has_lost_log() && pool.volumes().is_empty());
         assert_eq!(live(&pool).await, 0);
+        pool.close().await.unwrap();
+        check_drives(&drives, &log).await;
+    });
+}
+
+/// Of a volume that was being deleted, or rolled back, clones and snapshots see older versions: a hole of the last version
+/// there can be, and then one of the volume's own, had them see nothing.
+#[test]
+fn what_others_see_of_a_deleted_volume_outlives_the_log() {
+    let (drives, log) = (drives(6, 64 * MIB), LogSpec::Bbu(vec![pmem(8 * MIB)]));
+    let (given, model) = (drives.clone(), Arc::new(std::sync::Mutex::new(Model::new())));
+    let wanted = Arc::clone(&model);
+    reactor::simulate(5, async move {
+        let pool = Pool::create(spec(&given, log), &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 4 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        put(&v, &mut model, 0, 100, 1).await;
+        take(&pool, "mon").await;
+        super::clones::cloned(&pool, "db", "mon", "dev").await;
+        wanted.lock().unwrap().clone_from(&model);
+        put(&v, &mut model, 50, 100, 500).await;
+        pool.delete_snapshot("db", "mon").await.unwrap();
+        pool.audit_space().await.unwrap();
+        // As far as a deletion comes whose node is killed.
+        let view = v.state.view;
+        let mark = |catalog: &Catalog| {
+            let deleted = Object { deleted: true, ..catalog.get(view).unwrap().clone() };
+            Ok((catalog.edit(vec![Record::Put(deleted)]), ()))
+        };
+        pool.0.common.superblock.change_catalog(mark).await.unwrap();
+    });
+    reactor::simulate(6, async move {
+        let options = OpenOptions { degraded: true, accept_loss: true, ..OpenOptions::default() };
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let pool = Pool::open(drives.clone(), log.clone(), options, &[]).await.unwrap();
+        assert!(pool.has_lost_log());
+        let model = model.lock().unwrap().clone();
+        for _ in 0..2 {
+            check(&pool.volume("dev").unwrap(), &model).await;
+            empty_all(&pool).await;
+        }
+        assert_eq!(live(&pool).await, u64_of(model.len()));
         pool.close().await.unwrap();
         check_drives(&drives, &log).await;
     });

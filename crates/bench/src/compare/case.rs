@@ -2,8 +2,8 @@
 
 use super::Side;
 use super::Side::{
-    Floor, Own, OwnBusy, OwnDegraded, OwnOnDisk, OwnShared, OwnTarget, OwnVolume, Spdk, SpdkFile,
-    SpdkTarget,
+    Floor, Own, OwnBusy, OwnDegraded, OwnMirrored, OwnOnDisk, OwnShared, OwnTarget, OwnVolume,
+    Spdk, SpdkFile, SpdkTarget,
 };
 
 /// The figure whose ratio is printed.
@@ -52,6 +52,16 @@ const fn volume(name: &'static str, rw: &'static str, block: u32, depth: u16) ->
     Case { sides: &[OwnVolume, Own], ..case(name, rw, block, depth) }
 }
 
+/// Writes whose log another target has too, against those whose log is here alone: three programs that share two cores, so
+/// nobody spins without end.
+const fn mirrored(name: &'static str, depth: u16) -> Case {
+    Case {
+        poll: "adaptive",
+        sides: &[OwnMirrored, OwnVolume],
+        ..case(name, "randwrite", KIB4, depth)
+    }
+}
+
 const KIB4: u32 = 4096;
 const KIB128: u32 = 128 * 1024;
 
@@ -98,6 +108,8 @@ pub const CASES: &[Case] = &[
     volume("volume-read-qd32", "randread", KIB4, 32),
     Case { figure: Figure::Bandwidth, ..volume("volume-read-128k", "read", KIB128, 8) },
     Case { figure: Figure::Bandwidth, ..volume("volume-write-128k", "write", KIB128, 8) },
+    Case { figure: Figure::P50, ..mirrored("volume-write-mirrored-qd1", 1) },
+    mirrored("volume-write-mirrored-qd32", 32),
     Case { sides: &[OwnDegraded, OwnShared], ..case("volume-read-two-lost", "randread", KIB4, 32) },
     Case {
         figure: Figure::P50,

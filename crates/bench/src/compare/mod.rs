@@ -61,6 +61,8 @@ enum Side {
     OwnBusy,
     /// The same with a volume of a pool as the namespace.
     OwnVolume,
+    /// The same, its log in the memory of another target too.
+    OwnMirrored,
     /// A volume of a pool on files in shared memory.
     OwnShared,
     /// The same, two of the drives lost.
@@ -156,6 +158,8 @@ enum Asked {
     Busy,
     /// Flashloom's, with a volume of a pool on such drives.
     Volume(Drives),
+    /// The same with drives in memory, and another target that has the log too.
+    Mirrored,
     /// The same on files in shared memory, of which two were lost.
     Degraded,
     Spdk,
@@ -203,6 +207,7 @@ fn start(options: &Options, case: &Case, asked: Asked) -> Result<Box<dyn Server>
         Asked::Flashloom => Flashloom::start(program, case.poll)?,
         Asked::Busy => Flashloom::start(program, "busy")?,
         Asked::Volume(drives) => Flashloom::with_volume(program, case.poll, drives)?,
+        Asked::Mirrored => Flashloom::with_mirrored_log(program, case.poll, Drives::Memory)?,
         Asked::Degraded => Flashloom::with_volume(program, case.poll, Drives::Shared)?,
     };
     server.fill(program)?;
@@ -268,6 +273,7 @@ impl Side {
             Self::Own => "flashloom serve, flashloom bench",
             Self::OwnBusy => "flashloom serve --poll busy, flashloom bench",
             Self::OwnVolume => "flashloom serve of a volume, RAID 6 8+2, flashloom bench",
+            Self::OwnMirrored => "the same, its log on another target too, flashloom bench",
             Self::OwnShared => {
                 "flashloom serve of a volume, drives in shared memory, flashloom bench"
             }
@@ -291,6 +297,7 @@ impl Side {
             Self::Own | Self::OwnTarget => Some(Asked::Flashloom),
             Self::OwnBusy => Some(Asked::Busy),
             Self::OwnVolume => Some(Asked::Volume(Drives::Memory)),
+            Self::OwnMirrored => Some(Asked::Mirrored),
             Self::OwnShared => Some(Asked::Volume(Drives::Shared)),
             Self::OwnDegraded => Some(Asked::Degraded),
             Self::OwnOnDisk => Some(Asked::Volume(Drives::Disk)),

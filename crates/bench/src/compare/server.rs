@@ -46,6 +46,8 @@ pub struct Flashloom {
     pool: Option<PoolPlaces>,
     /// Of the file that is its namespace.
     _file: Option<Folder>,
+    /// The other target that has its pool's log, too. Neither is ever stopped then, or each would take the other for dead.
+    other: Option<Box<Flashloom>>,
 }
 
 /// Where a pool lies.
@@ -78,6 +80,10 @@ const SHARED: &str = "/dev/shm";
 /// Of the pool's log: a run goes several times through it.
 const POOL_LOG: &str = "64MiB";
 
+/// Where the target that is measured runs, and where its client does.
+const TARGET_CPU: &str = "0";
+const CLIENT_CPU: &str = "1";
+
 /// Its volume's namespace, beside the one that it was started with.
 const VOLUME: u32 = 2;
 
@@ -109,6 +115,16 @@ impl Flashloom {
     /// memory.
     pub fn with_volume(program: &Path, poll: &str, drives: Drives) -> Result<Self, String> {
         Self::with_pool(program, poll, drives, POOL_LOG)
+    }
+
+    /// The same with a second copy of the log, in the memory of another target on this machine.
+    pub fn with_mirrored_log(program: &Path, poll: &str, drives: Drives) -> Result<Self, String> {
+        let other = Self::serve_on(program, "adaptive", &format!("memory:{POOL_LOG}"), CLIENT_CPU)?;
+        let namespace = format!("tcp://127.0.0.1:{}/{}/{}", other.port, other.nqn(), other.nsid());
+        let size = format!("{POOL_LOG} --log {namespace}");
+        let mut this = Self::with_pool(program, poll, drives, &size)?;
+        this.other = Some(Box::new(other));
+        Ok(this)
     }
 
     /// The same with a log of this size.
@@ -170,11 +186,15 @@ impl Flashloom {
     }
 
     fn serve(program: &Path, poll: &str, backend: &str) -> Result<Self, String> {
+        Self::serve_on(program, poll, backend, TARGET_CPU)
+    }
+
+    fn serve_on(program: &Path, poll: &str, backend: &str, cpu: &str) -> Result<Self, String> {
         let port = free_port()?;
         let state = Folder::new("flashloom-compare")?;
-        let process = start_daemon(program, poll, &state, port, Some(backend))?;
+        let process = start_daemon(program, poll, &state, port, Some(backend), cpu)?;
         await_port(port, "flashloom serve")?;
-        Ok(Self { process, port, state, pool: None, _file: None })
+        Ok(Self { process, port, state, pool: None, _file: None, other: None })
     }
 
     /// Takes a drive of its pool away, a file, for the next start to do without.
@@ -187,7 +207,7 @@ impl Flashloom {
     /// Kills it where it is and starts it again on what it left, without waiting for it.
     pub fn kill_and_start(&mut self, program: &Path, poll: &str) -> Result<(), String> {
         self.process.kill();
-        self.process = start_daemon(program, poll, &self.state, self.port, None)?;
+        self.process = start_daemon(program, poll, &self.state, self.port, None, TARGET_CPU)?;
         Ok(())
     }
 
@@ -247,11 +267,12 @@ fn start_daemon(
     state: &Folder,
     port: u16,
     backend: Option<&str>,
+    cpu: &str,
 ) -> Result<Process, String> {
     let address = format!("127.0.0.1:{port}");
     let mut args = vec!["--state-dir", &state.0, "serve"];
     args.extend(backend);
-    args.extend(["--listen", &address, "--cpus", "0", "--poll", poll]);
+    args.extend(["--listen", &address, "--cpus", cpu, "--poll", poll]);
     Process::start(&program.display().to_string(), &args)
 }
 
@@ -269,6 +290,9 @@ impl Server for Flashloom {
     }
 
     fn run_while(&self, run: bool) -> Result<(), String> {
+        if self.other.is_some() {
+            return Ok(());
+        }
         self.process.signal(if run { "CONT" } else { "STOP" })
     }
 

@@ -69,6 +69,8 @@ pub struct Media {
     scarce: Cell<bool>,
     /// Until when there is no space behind some drive, or was last.
     lacked_space: Rc<Cell<Option<Nanos>>>,
+    /// Drives that did not let themselves be taken for what is opened or made now.
+    untaken: RefCell<BTreeSet<usize>>,
     /// What happens to the media, for the trace.
     said: Rc<RefCell<Vec<String>>>,
     stage: Rc<Cell<returning::Stage>>,
@@ -171,6 +173,7 @@ impl Media {
             kept: RefCell::default(),
             scarce: Cell::new(false),
             lacked_space: Rc::default(),
+            untaken: RefCell::default(),
             said: Rc::default(),
             stage: Rc::default(),
             scrubs: Rc::default(),
@@ -218,23 +221,23 @@ impl Media {
         drives.map(|n| Arc::new(Drive::Simulated(self.at_rest(n)))).collect()
     }
 
-    /// The drives that answer at all.
-    fn drives(&self) -> Vec<Arc<Drive>> {
-        let drives = self.drives.iter().map(|d| Drive::Simulated(Arc::clone(d)));
-        drives.filter(|drive| drive.failure().is_none()).map(Arc::new).collect()
+    /// The drives that answer at all and were taken, by their numbers.
+    fn taken(&self) -> Vec<(usize, Arc<Drive>)> {
+        let untaken = self.untaken.borrow();
+        let drives = self.drives.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d))));
+        let drives = drives.enumerate().filter(|(n, _)| !untaken.contains(n));
+        drives.filter(|(_, drive)| drive.failure().is_none()).collect()
     }
 
     /// Those to open the pool with. One whose label is gone is refused, and left out by whoever reads that: writes
     /// that went astray may have gone over one copy, and taken the place of the other.
     async fn labelled(&self) -> Vec<Arc<Drive>> {
         let mut labelled = Vec::new();
-        for (n, drive) in self.drives.iter().enumerate() {
-            let drive = Arc::new(Drive::Simulated(Arc::clone(drive)));
+        for (n, drive) in self.taken() {
             let is_bad = self.plan.shape.faults.drives.contains(&n);
-            if drive.failure().is_some() || (is_bad && is_blank(&drive).await) {
-                continue;
+            if !is_bad || !is_blank(&drive).await {
+                labelled.push(drive);
             }
-            labelled.push(drive);
         }
         labelled
     }
@@ -242,10 +245,11 @@ impl Media {
     /// Makes the pool when there is none, and opens it when there is.
     pub async fn open(&self, life: usize) -> Result<Array, Refusal> {
         self.set_faults(life);
+        if !self.made.get() || self.plan.rough.is_none() {
+            let untaken = self.take_all().await;
+            self.untaken.replace(untaken);
+        }
         if self.made.get() {
-            if self.plan.rough.is_none() {
-                self.take_all().await;
-            }
             let pool = match self.plan.rough {
                 Some(rough) => self.open_roughly(life, rough.tries).await?,
                 None if self.far.is_some() => self.open_remotely(life).await?,
@@ -268,7 +272,7 @@ impl Media {
             return Ok(self.array(life, pool));
         }
         let mut spec = self.plan.shape.spec(self.plan.seed);
-        spec.drives = self.drives();
+        spec.drives = self.taken().into_iter().map(|(_, drive)| drive).collect();
         spec.drives.truncate(self.plan.shape.drives.len());
         spec.log = self.first_log();
         let pool = told(Pool::create(spec, &self.on()).await)?;

@@ -99,7 +99,8 @@ impl Media {
             let begun = now();
             let drive = &self.drives[n];
             loop {
-                if drive.is_alone() {
+                // Nor has a pool that was closed just now, or not opened.
+                if drive.is_alone() && !drive.has_late_changes() {
                     left.remove(&n);
                     break;
                 }
@@ -120,5 +121,72 @@ impl Media {
             true => self.copy(n),
             false => Arc::clone(&self.drives[n]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::operator::newest_label;
+    use crate::contents::BLOCK;
+    use crate::mode::Mode;
+    use crate::plan::Plan;
+    use engine::format::area;
+    use media::Drive;
+    use std::rc::Rc;
+
+    fn sound_plans() -> impl Iterator<Item = Plan> {
+        (0..).map(|seed| Mode::Plain.plan(seed)).filter(|plan| plan.outlives && plan.is_sound())
+    }
+
+    /// A process ended that had zeroes on their way to where each of these drives has its labels.
+    fn leave_zeroes(media: &Media, drives: Vec<Arc<Simulated>>) {
+        let ended = reactor::simulate(1, async move {
+            for drive in drives {
+                let drive = Drive::Simulated(drive);
+                drop(spawn(async move {
+                    let mut zeroes = reactor::buffer::pool().alloc(2 * BLOCK).await;
+                    zeroes.fill(0);
+                    drive.write(area::LABEL, zeroes, false).await
+                }));
+            }
+            reactor::yield_now().await;
+            now()
+        });
+        media.end_process(ended, 0);
+    }
+
+    /// A drive with writes of a process that is gone was opened, as if it had been taken.
+    #[test]
+    fn what_is_not_taken_is_not_opened() {
+        let plan = sound_plans().next().expect("there are some");
+        let media = Rc::new(Media::new(&plan, None));
+        media.drives[0].set_hanging(true);
+        leave_zeroes(&media, vec![Arc::clone(&media.drives[0])]);
+        reactor::simulate(2, async move {
+            let untaken = media.take_all().await;
+            assert_eq!(untaken, BTreeSet::from([0]));
+            media.untaken.replace(untaken);
+            assert_eq!(media.labelled().await.len(), media.drives.len() - 1);
+        });
+    }
+
+    /// A pool was made over drives with writes of the process that had begun to make it: they came over its labels.
+    #[test]
+    fn a_pool_is_made_once_nothing_is_in_flight_to_its_drives() {
+        let blank = |canary| {
+            let blank = sound_plans().take(12).map(|plan| {
+                let media = Rc::new(Media::new(&plan, canary));
+                leave_zeroes(&media, media.drives.clone());
+                reactor::simulate(plan.seed, async move {
+                    assert!(media.open(0).await.is_ok());
+                    sleep(Duration::from_secs(9)).await;
+                    media.drives.iter().filter(|drive| newest_label(drive).is_none()).count()
+                })
+            });
+            blank.sum::<usize>()
+        };
+        assert_eq!(blank(None), 0);
+        assert!(blank(Some(Canary::TakesEarly)) > 0);
     }
 }

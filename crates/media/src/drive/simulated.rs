@@ -150,6 +150,8 @@ impl std::fmt::Debug for SimulatedContents {
 
 struct State {
     prng: Prng,
+    /// When what was held up ends.
+    ends: Prng,
     capacity: u64,
     image: Image,
     faults: SimulatedFaults,
@@ -194,6 +196,7 @@ impl Simulated {
     pub fn new(options: SimulatedOptions) -> Arc<Self> {
         let state = State {
             prng: Prng::new(options.seed),
+            ends: Prng::new(options.seed ^ 0x5eed_01a7_e000_0001),
             capacity: align_down(options.capacity, 4096),
             image: Image::new(),
             faults: SimulatedFaults::default(),
@@ -240,7 +243,11 @@ impl Simulated {
         let mut state = self.state();
         match self.options.in_flight {
             InFlight::Waiter => {}
-            InFlight::Kernel => self.land_all(&mut state),
+            InFlight::Kernel if !state.failed => {
+                self.land_all(&mut state);
+                self.break_off(&mut state);
+            }
+            InFlight::Kernel => {}
             InFlight::Fenced | InFlight::Unfenced => self.leave_all(&mut state),
         }
         state.failed = true;
@@ -270,13 +277,16 @@ impl Simulated {
         let mut state = self.state();
         self.land_left(&mut state);
         state.stalled_until = now().saturating_add(span);
+        self.hold_up(&mut state);
     }
 
     /// From now on nothing ends, without an error, or all of it does again.
     pub fn set_hanging(&self, hangs: bool) {
         let mut state = self.state();
         self.land_left(&mut state);
-        state.hangs = hangs;
+        if std::mem::replace(&mut state.hangs, hangs) && !hangs {
+            self.hold_up(&mut state);
+        }
     }
 
     /// Takes so many times as long as before for everything but flushes.

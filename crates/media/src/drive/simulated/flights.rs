@@ -8,6 +8,7 @@ use crate::error::{Error, Kind, Operation};
 use crate::limits::TRANSFER_DEADLINE;
 use reactor::{Elapsed, Nanos, SIMULATED_START_NANOS, is_simulated, now, sleep, timeout};
 use std::time::Duration;
+use stdx::Prng;
 use stdx::num::{align_down, u64_of, usize64};
 
 /// How often an operation looks whether those of the connection before have ended.
@@ -16,7 +17,15 @@ const FENCE_LOOK: Duration = Duration::from_micros(100);
 /// When another machine executes a command at the latest that was left, as doublings of a microsecond: half a second.
 const LEFT_DOUBLINGS: u64 = 20;
 
+/// When a kernel is done at the latest with what its drive held up, once that goes on, likewise: four seconds. It asks a drive
+/// that was reset anew for all that it had been asked for, in whatever order.
+const HELD_UP_DOUBLINGS: u64 = 23;
+
+/// The most parts that zeroes come to be torn into: drives free and zero more at once than they write.
+const ZERO_PARTS: u64 = 64;
+
 /// A change between its beginning and its end.
+#[derive(Clone)]
 pub(super) enum Change {
     /// A write; zeroes without data.
     Write { offset: u64, len: u64, data: Option<Box<[u8]>> },
@@ -62,10 +71,14 @@ impl Simulated {
         !state.left.is_empty()
     }
 
-    /// Whether a kernel has changes that nobody waits for: see [`Drive::has_late_changes`](crate::Drive::has_late_changes).
+    /// Whether a kernel has changes of this process that nobody waits for: see
+    /// [`Drive::has_late_changes`](crate::Drive::has_late_changes).
     #[must_use]
     pub fn has_late_changes(&self) -> bool {
-        self.options.in_flight == InFlight::Kernel && self.has_left_changes()
+        let mut state = self.state();
+        self.land_left(&mut state);
+        let is_own = |left: &Left| !left.of_before;
+        self.options.in_flight == InFlight::Kernel && state.left.iter().any(is_own)
     }
 
     /// Whether changes are in flight, somebody waiting for them or not: see [`Drive::has_changes`](crate::Drive::has_changes).
@@ -88,7 +101,7 @@ impl Simulated {
     }
 
     /// The process that used the drive ended at this time of its own: what it left in flight ends when it would have,
-    /// each after so much longer, in the time of the next one.
+    /// each after so much longer, in the time of the next one. That one counts changes of its own only, and has none.
     pub fn end_process(&self, at: Nanos, mut longer: impl FnMut() -> Duration) {
         if self.options.in_flight == InFlight::Waiter {
             return;
@@ -99,7 +112,22 @@ impl Simulated {
         for left in &mut state.left {
             let longer = Nanos::try_from(longer().as_nanos()).unwrap_or(Nanos::MAX / 4);
             left.end = SIMULATED_START_NANOS + rest(left.end) + longer;
-            left.of_before = true;
+            (left.late, left.of_before) = (false, true);
+        }
+        match state.stalled_until > SIMULATED_START_NANOS {
+            true => self.hold_up(&mut state),
+            false => state.left.sort_by_key(|left| left.end),
+        }
+    }
+
+    /// What would have ended by now, or before the drive answers again, ends some time after that: a kernel keeps no order
+    /// among what it has, nor beside what it is asked for later.
+    pub(super) fn hold_up(&self, state: &mut State) {
+        let until = state.stalled_until.max(here().unwrap_or(0));
+        if self.options.in_flight == InFlight::Kernel {
+            for left in state.left.iter_mut().filter(|left| left.end <= until) {
+                left.end = held_up(&mut state.ends, until);
+            }
         }
         state.left.sort_by_key(|left| left.end);
     }
@@ -125,13 +153,23 @@ impl Simulated {
         let landed: Vec<Left> = state.left.drain(..due).collect();
         for change in landed.into_iter().flat_map(|left| left.changes) {
             state.counters.left += 1;
-            match change {
-                Change::Write { offset, len, data } => {
-                    state.image.write(offset, len, data, certain);
-                }
-                Change::Flush(mark) => state.image.flush(mark),
-            }
+            state.do_change(change, certain);
         }
+    }
+
+    /// The drive goes: who waits for changes hears that it is gone, and what they did by then is there should it come back.
+    pub(super) fn break_off(&self, state: &mut State) {
+        let certain = !self.options.volatile_cache;
+        let under_way: Vec<Change> = state.flights.values().map(|f| f.change.clone()).collect();
+        // From a source of its own: what seeds meant before stays.
+        let State { prng, ends, .. } = state;
+        std::mem::swap(prng, ends);
+        for change in under_way {
+            let done = state.outcome(change);
+            done.into_iter().for_each(|change| state.do_change(change, certain));
+        }
+        let State { prng, ends, .. } = state;
+        std::mem::swap(prng, ends);
     }
 
     /// Nobody waits for a change any more: what comes of it comes when it ends.
@@ -151,16 +189,15 @@ impl Simulated {
     }
 
     fn leave_one(&self, state: &mut State, flight: Flight, late: bool) {
-        let mut end = flight.end;
+        let (now, mut end) = (here().unwrap_or(0), flight.end);
+        let until = state.stalled_until.max(now);
         if self.options.in_flight.is_remote() {
             let most = 1 << state.prng.below(LEFT_DOUBLINGS);
-            end = end.max(here().unwrap_or(0)) + 1_000 * state.prng.below(most);
+            end = end.max(now) + 1_000 * state.prng.below(most);
+        } else if end < until {
+            end = held_up(&mut state.ends, until);
         }
-        let changes = match state.prng.below(3) {
-            0 => Vec::new(),
-            1 => state.torn(flight.change),
-            _ => vec![flight.change],
-        };
+        let changes = state.outcome(flight.change);
         let at = state.left.partition_point(|left| left.end <= end);
         state.left.insert(at, Left { changes, end, late, of_before: false });
     }
@@ -199,17 +236,45 @@ impl Simulated {
     }
 }
 
+/// When something ends that was held up until then.
+fn held_up(ends: &mut Prng, until: Nanos) -> Nanos {
+    let most = 1 << ends.below(HELD_UP_DOUBLINGS);
+    until + 1 + 1_000 * ends.below(most)
+}
+
 impl State {
-    /// A change that did not end well: any of its sectors is there.
+    /// What comes of a change that nobody hears the end of.
+    fn outcome(&mut self, change: Change) -> Vec<Change> {
+        match self.prng.below(3) {
+            0 => Vec::new(),
+            1 => self.torn(change),
+            _ => vec![change],
+        }
+    }
+
+    fn do_change(&mut self, change: Change, certain: bool) {
+        match change {
+            Change::Write { offset, len, data } => self.image.write(offset, len, data, certain),
+            Change::Flush(mark) => self.image.flush(mark),
+        }
+    }
+
+    /// A change that did not end well: any of its sectors is there. Of zeroes, which may be many, whole stretches.
     pub(super) fn torn(&mut self, change: Change) -> Vec<Change> {
-        let Change::Write { offset, len, data: Some(data) } = change else { return Vec::new() };
+        let Change::Write { offset, len, data } = change else { return Vec::new() };
+        // From a copy: what seeds meant before zeroes were torn stays.
+        let mut aside = self.prng.clone();
+        let (prng, unit) = match &data {
+            Some(_) => (&mut self.prng, SECTOR),
+            None => (&mut aside, len.div_ceil(ZERO_PARTS).next_multiple_of(SECTOR)),
+        };
         let mut parts = Vec::new();
         let (mut at, end) = (offset, offset + len);
         while at < end {
-            let next = (align_down(at, SECTOR) + SECTOR).min(end);
-            if self.prng.below(2) == 0 {
+            let next = (align_down(at, SECTOR) + unit).min(end);
+            if prng.below(2) == 0 {
                 let part = usize64(at - offset)..usize64(next - offset);
-                let data = Some(data[part].into());
+                let data = data.as_ref().map(|data| data[part].into());
                 parts.push(Change::Write { offset: at, len: next - at, data });
             }
             at = next;

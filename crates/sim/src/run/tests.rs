@@ -482,8 +482,8 @@ fn the_canaries_of_starts_are_found() {
 /// Bugs in how space is had, moved and checked, each with the first seed that finds it: it does not take many others
 /// where what that means has changed.
 const FOUND_AT_ONCE: [(Canary, Mode, u64); 6] = [
-    (Canary::CountsMovedEarly, Mode::Operator, 3),
-    (Canary::BelievesVacated, Mode::Operator, 8),
+    (Canary::CountsMovedEarly, Mode::Operator, 32),
+    (Canary::BelievesVacated, Mode::Operator, 0),
     (Canary::WidensEarly, Mode::Operator, 0),
     (Canary::FreesEarly, Mode::Operator, 16),
     (Canary::ScrubSkips, Mode::Plain, 21),
@@ -552,7 +552,7 @@ fn what_hosts_wrote_by_windows_is_there() {
 
 /// Seeds that find some of the bugs that are planted for it at once: it does not take many others where what they mean has
 /// changed.
-const WINDOWS_FIND: [u64; 6] = [16, 0, 1, 4, 13, 14];
+const WINDOWS_FIND: [u64; 9] = [16, 13, 0, 1, 22, 34, 61, 75, 78];
 
 /// Bugs of the target's end of windows.
 const WINDOWS_CANARIES: [Canary; 9] = [
@@ -649,7 +649,7 @@ fn the_canaries_of_logs_on_two_machines_are_found() {
 
 /// A seed that finds that a drive is taken while the kernel has writes for it of a process that is gone: one in some sixty
 /// does.
-const TAKES_EARLY: u64 = 95;
+const TAKES_EARLY: u64 = 99;
 
 #[test]
 fn the_canary_of_what_is_in_flight_is_found() {

@@ -138,6 +138,8 @@ struct Inner {
     /// Drives are told of the space that becomes free.
     discards: Cell<bool>,
     closed: Cell<bool>,
+    /// Changes of volumes that found no room for their last step are ended behind everything else.
+    ending: Cell<bool>,
     /// Its drives are being looked at.
     looking: Cell<bool>,
     /// Something is written for what such a look found.
@@ -181,6 +183,7 @@ impl Inner {
             detaching: RefCell::default(),
             discards: Cell::new(false),
             closed: Cell::new(false),
+            ending: Cell::new(false),
             looking: Cell::new(false),
             look_writes: Semaphore::new(1),
             looks: RefCell::default(),

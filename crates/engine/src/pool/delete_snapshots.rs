@@ -82,10 +82,17 @@ impl Pool {
         for snapshot in snapshots {
             self.forget_snapshot(&snapshot);
         }
-        // An opening ends what is not done of these.
-        self.edit_in_parts(&rest).await?;
+        self.or_later(self.end_removal(&rest, loose).await)
+    }
+
+    /// The later edits of a removal of snapshots, as far as there is room for them.
+    async fn end_removal(&self, rest: &[Record], mut loose: Vec<View>) -> Result<()> {
+        let done = self.edit_in_parts(rest).await;
+        self.0.common.superblock.catalog(|catalog| {
+            loose.retain(|view| catalog.get(*view).is_none_or(|of| of.parent.is_none()));
+        });
         self.forget_clones(&loose);
-        Ok(())
+        done
     }
 
     async fn edit_in_parts(&self, records: &[Record]) -> Result<()> {
@@ -96,15 +103,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends deletions of snapshots that a crash left with what was there for these alone, as the pool is opened.
+    /// Ends deletions of snapshots that a crash, or want of room, left with what was there for these alone.
     pub(super) async fn end_deletions(&self) -> Result<()> {
         let left = |catalog: &Catalog| Removal::of(catalog).left().end();
         let (records, loose) = self.0.common.superblock.catalog(left);
-        if !records.is_empty() {
-            self.edit_in_parts(&records).await?;
-            self.forget_clones(&loose);
-        }
-        Ok(())
+        if records.is_empty() { Ok(()) } else { self.end_removal(&records, loose).await }
     }
 
     /// Nobody reads it any more, and what it saw is needed for it no more.

@@ -165,7 +165,8 @@ impl Pool {
         self.take_over(&old, &made).await?;
         paused.into_iter().for_each(Paused::end_shared);
         for Made { before, .. } in &made {
-            self.finish_delete(before.view, before.bytes.max(before.shrunk_from)).await?;
+            let done = self.finish_delete(before.view, before.bytes.max(before.shrunk_from));
+            self.or_later(done.await)?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, Edit, Object, Record, Reservation};
 use crate::format::check_name;
-use crate::limits::{QUOTA_MAX, QUOTA_UNIT, RESERVATION_MAX, VOLUME_BYTES_MAX};
+use crate::limits::{ANEW_PAUSE, QUOTA_MAX, QUOTA_UNIT, RESERVATION_MAX, VOLUME_BYTES_MAX};
 use crate::shard::Shard;
 use crate::volume::Volume;
 use crate::volume::state::{Lineage, Occupied, State};
@@ -185,7 +185,7 @@ impl Pool {
 
     /// Takes over the volumes the catalog has, and ends what was begun with them before a crash.
     pub(super) async fn adopt_volumes(&self) -> Result<()> {
-        self.end_deletions().await?;
+        self.or_later(self.end_deletions().await)?;
         let objects = self
             .0
             .common
@@ -204,16 +204,61 @@ impl Pool {
                 continue;
             }
             if object.deleted {
-                self.finish_delete(object.view, object.bytes.max(object.shrunk_from)).await?;
+                let done = self.finish_delete(object.view, object.bytes.max(object.shrunk_from));
+                self.or_later(done.await)?;
                 continue;
             }
             let state = self.adopt_volume(object, lineages.of_volume(object));
             self.adopt_reservation(object, &state);
             if object.shrunk_from > object.bytes {
-                self.finish_shrink(&object.name).await?;
+                self.or_later(self.finish_shrink(&object.name).await)?;
             }
         }
         self.count_snapshots();
+        Ok(())
+    }
+
+    /// The last step of what the catalog has for good by now: where it finds no room it is done behind this once there is
+    /// some, or by the next opening, and has not failed.
+    pub(super) fn or_later(&self, done: Result<()>) -> Result<()> {
+        let is_no_room = |error: &Error| matches!(error.kind, Kind::Full | Kind::Busy);
+        if !done.as_ref().is_err_and(is_no_room) {
+            return done;
+        }
+        if self.0.ending.replace(true) {
+            return Ok(());
+        }
+        let weak = Rc::downgrade(&self.0);
+        reactor::spawn(async move {
+            loop {
+                reactor::sleep(ANEW_PAUSE).await;
+                let Some(pool) = weak.upgrade().map(Pool) else { return };
+                let Ok(_turn) = pool.turn().await else { return };
+                if !pool.end_changes().await.is_err_and(|error| is_no_room(&error)) {
+                    pool.0.ending.set(false);
+                    return;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Ends what was begun with volumes and snapshots, within a [turn](Self::turn).
+    async fn end_changes(&self) -> Result<()> {
+        self.end_deletions().await?;
+        let is_begun = |of: &&Object| match of.deleted {
+            true => of.bytes.max(of.shrunk_from) > 0,
+            false => of.is_volume() && of.shrunk_from > of.bytes,
+        };
+        let begun = |catalog: &Catalog| catalog.objects().filter(is_begun).cloned().collect();
+        let begun: Vec<Object> = self.0.common.superblock.catalog(begun);
+        for object in begun {
+            if object.deleted {
+                self.finish_delete(object.view, object.bytes.max(object.shrunk_from)).await?;
+            } else {
+                self.finish_shrink(&object.name).await?;
+            }
+        }
         Ok(())
     }
 
@@ -322,19 +367,14 @@ impl Pool {
             let inherited = state.inherited().unwrap_or(0);
             self.0.common.snapshots.note_freed(Self::end_of(inherited));
         }
-        self.finish_delete(view, bytes).await
+        self.or_later(self.finish_delete(view, bytes).await)
     }
 
     pub(super) async fn finish_delete(&self, view: View, bytes: u64) -> Result<()> {
-        // Once the hole is in the log it is durable, and the name can go. It was the last that is written there.
+        // Once the hole is in the log it is durable, and the name can go.
         let end = Self::end_of(bytes);
-        let drop_all = move |shard: Rc<Shard>| async move {
-            shard.front.drop_blocks(view, 0, end).await?;
-            shard.base.log.set_version(view, Version::FIRST);
-            Ok(())
-        };
         if end > 0 {
-            self.each(drop_all).await?;
+            self.drop_blocks(view, 0, end).await?;
         }
         let drop = |catalog: &Catalog| {
             let Some(volume) = catalog.get(view) else { return Ok((catalog.edit(vec![]), vec![])) };
@@ -349,6 +389,14 @@ impl Pool {
         let common = &self.0.common;
         let loose = common.superblock.change_catalog(drop).await?;
         self.forget_clones(&loose);
+        // Only now was that hole the last that is written there: done again it may not cover what a snapshot sees.
+        let forget = move |shard: Rc<Shard>| async move {
+            shard.base.log.set_version(view, Version::FIRST);
+            Ok(())
+        };
+        if end > 0 {
+            self.each(forget).await?;
+        }
         Ok(())
     }
 
@@ -376,7 +424,8 @@ impl Pool {
         let volume = self.volume(name)?;
         let change = |catalog: &Catalog| {
             let volume = find(catalog, name)?.clone();
-            let shrunk_from = volume.bytes.max(bytes);
+            // What an earlier one has not given back yet is not forgotten.
+            let shrunk_from = volume.shrunk_from.max(volume.bytes).max(bytes);
             Ok((changed(catalog, Object { bytes, shrunk_from, ..volume }), ()))
         };
         let before = volume.len();
@@ -393,7 +442,7 @@ impl Pool {
         let changed = self.0.common.superblock.change_catalog(change).await;
         volume.state.set_bytes(if changed.is_ok() { bytes } else { before });
         if changed.is_ok() && bytes < before {
-            self.finish_shrink(name).await?;
+            self.or_later(self.finish_shrink(name).await)?;
         }
         // Less is kept for a smaller one, and for one that has stayed as it was.
         let kept = self.reserve_for_size(name, &volume.state, volume.len()).await;

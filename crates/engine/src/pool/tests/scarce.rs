@@ -8,7 +8,7 @@ use media::{Operation, Refusal};
 
 use super::*;
 use crate::format::area as at;
-use crate::format::catalog::CatalogArea;
+use crate::format::catalog::{Catalog, CatalogArea};
 use crate::shard::Shard;
 
 /// Overwrites a volume block by block until the pool has no space; how many it took.
@@ -150,9 +150,9 @@ fn a_pool_opens_although_there_is_no_space_behind_its_drives() {
 }
 
 /// What drives answer to whoever writes catalogs.
-fn refuse_catalogs(drives: &[Arc<Simulated>], kind: media::Kind) {
+pub(super) fn refuse_catalogs(drives: &[Arc<Simulated>], kind: media::Kind, times: Option<u64>) {
     let range = at::CATALOG..CatalogArea::LEAST.end();
-    let refusal = Refusal { operation: Some(Operation::Write), range, kind, times: None };
+    let refusal = Refusal { operation: Some(Operation::Write), range, kind, times };
     for drive in drives {
         drive.refuse_nothing();
         drive.refuse(refusal.clone());
@@ -172,7 +172,7 @@ fn a_pool_opens_although_a_drive_has_no_space_for_the_catalog_that_the_others_ha
         let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
         let mut model = Model::new();
         scribble(&v, &mut model, 1000, 1).await;
-        refuse_catalogs(&full[3..4], media::Kind::Full);
+        refuse_catalogs(&full[3..4], media::Kind::Full, None);
         let refused = pool.create_volume(volume("more", MIB)).await.err().unwrap();
         assert_eq!(refused.kind, Kind::Full, "{refused}");
         assert!(refused.to_string().contains("drive 3"), "{refused}");
@@ -219,7 +219,7 @@ fn a_pool_stays_closed_while_there_is_no_space_for_a_catalog_that_hardly_a_drive
     let busy = media.clone();
     reactor::simulate(6, async move {
         let pool = Pool::create(spec, &[]).await.unwrap();
-        refuse_catalogs(&busy[2..], media::Kind::Passing);
+        refuse_catalogs(&busy[2..], media::Kind::Passing, None);
         let (all, had) = (busy.clone(), busy[1].counters().writes);
         let changing = reactor::spawn(async move { pool.create_volume(volume("db", MIB)).await });
         while all[1].counters().writes == had {
@@ -228,11 +228,11 @@ fn a_pool_stays_closed_while_there_is_no_space_for_a_catalog_that_hardly_a_drive
         drop(changing);
     });
     reactor::simulate(7, async move {
-        refuse_catalogs(&media[2..], media::Kind::Full);
+        refuse_catalogs(&media[2..], media::Kind::Full, None);
         let open = || Pool::open(drives.clone(), log.clone(), OpenOptions::default(), &[]);
         let refused = open().await.err().unwrap();
         assert_eq!(refused.kind, Kind::Full, "{refused}");
-        refuse_catalogs(&media[3..], media::Kind::Full);
+        refuse_catalogs(&media[3..], media::Kind::Full, None);
         media[2].refuse_nothing();
         let pool = open().await.unwrap();
         assert_eq!(pool.volumes(), ["db"]);
@@ -501,6 +501,97 @@ fn a_pool_that_there_is_space_for_again_is_closed_in_order() {
         let other = LogSpec::Bbu(vec![pmem(8 * MIB)]);
         let pool = Pool::open(drives, other, OpenOptions::default(), &[]).await.unwrap();
         verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// Waits until the catalog has so many objects.
+async fn until_objects(pool: &Pool, count: usize) {
+    let there = async {
+        while pool.0.common.superblock.catalog(|catalog| catalog.len()) != count {
+            reactor::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    reactor::timeout(Duration::from_secs(60), there).await.expect("it is done behind this");
+}
+
+/// The name was gone, the deletion had failed, and its space was held until the pool was opened again.
+#[test]
+fn a_deletion_that_finds_no_room_for_its_last_step_goes_on_until_there_is_some() {
+    reactor::simulate(16, async {
+        let (media, drives) = simulated(3, 96 * MIB, 0);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log.clone()) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        for name in ["db", "more"] {
+            let v = pool.create_volume(volume(name, MIB)).await.unwrap();
+            v.write(0, &block(0, 1)).await.unwrap();
+        }
+        let deleting = reactor::spawn({
+            let pool = pool.clone();
+            async move { pool.delete_volume("db").await }
+        });
+        while pool.volumes().len() == 2 {
+            reactor::yield_now().await;
+        }
+        refuse_catalogs(&media[1..2], media::Kind::Full, None);
+        deleting.await.unwrap().unwrap();
+        assert_eq!(pool.0.common.superblock.catalog(|catalog| catalog.len()), 2);
+        // Nothing of another change was done.
+        assert_eq!(pool.delete_volume("more").await.unwrap_err().kind, Kind::Full);
+        assert_eq!(pool.volumes(), ["more"]);
+        reactor::sleep(Duration::from_secs(5)).await;
+        media[1].refuse_nothing();
+        until_objects(&pool, 1).await;
+        pool.delete_volume("more").await.unwrap();
+        pool.close().await.unwrap();
+        let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
+        until_objects(&pool, 0).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// As above. What was given back of the volume before is done once more then, and is not what its snapshot sees.
+#[test]
+fn a_rollback_that_finds_no_room_for_its_last_step_leaves_what_the_kept_snapshot_sees() {
+    reactor::simulate(17, async {
+        let (media, drives) = simulated(3, 96 * MIB, 0);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let made = PoolSpec { shards: Some(2), au_bytes: Some(MIB), ..spec(&drives, log.clone()) };
+        let made = PoolSpec { scheme: raid::Scheme::Raid5, ..made };
+        let pool = Pool::create(made, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 4 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        super::snapshots::put(&v, &mut model, 0, 50, 1).await;
+        super::snapshots::take(&pool, "mon").await;
+        let monday = model.clone();
+        super::snapshots::put(&v, &mut model, 20, 50, 1000).await;
+        let keep = Some(("last".into(), [8; 16]));
+        let (volume, snapshot, created) = ("db".into(), "mon".into(), 1_800_000_000);
+        let back = RollbackSpec { volume, snapshot, keep, created };
+        let rolling = reactor::spawn({
+            let pool = pool.clone();
+            async move { pool.rollback_volumes(vec![back]).await }
+        });
+        while pool.snapshots("db").unwrap().len() == 1 {
+            reactor::yield_now().await;
+        }
+        refuse_catalogs(&media[1..2], media::Kind::Full, None);
+        rolling.await.unwrap().unwrap();
+        reactor::sleep(Duration::from_secs(5)).await;
+        let is_unseen =
+            |catalog: &Catalog| catalog.objects().any(|object| object.deleted && object.bytes == 0);
+        assert!(!pool.0.common.superblock.catalog(is_unseen));
+        media[1].refuse_nothing();
+        let done = async {
+            while !pool.0.common.superblock.catalog(is_unseen) {
+                reactor::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        reactor::timeout(Duration::from_secs(60), done).await.expect("it is done behind this");
+        let pool = super::clones::reopened(&drives, &log, pool).await;
+        super::snapshots::check(&pool.volume("db").unwrap(), &monday).await;
+        super::snapshots::check(&pool.snapshot("db", "last").unwrap(), &model).await;
         pool.close().await.unwrap();
     });
 }

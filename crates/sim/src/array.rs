@@ -271,6 +271,8 @@ impl Media {
             self.closed.set(self.closed.get() && !self.is_on());
             return Ok(self.array(life, pool));
         }
+        // What a killed process that made one wiped would be wiped once more otherwise, in the midst of this one's life.
+        self.take_all().await;
         let mut spec = self.plan.shape.spec(self.plan.seed);
         spec.drives = self.taken().into_iter().map(|(_, drive)| drive).collect();
         spec.drives.truncate(self.plan.shape.drives.len());

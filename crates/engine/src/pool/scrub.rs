@@ -80,7 +80,9 @@ impl Pool {
         reactor::spawn(async move {
             // Labels that are gone are written anew.
             let _ = pool.look_at_drives().await;
-            let _ = pool.0.common.superblock.scrub_catalog().await;
+            if let Ok(found) = pool.0.common.superblock.scrub_catalog().await {
+                job.found(found);
+            }
             let scrub = move |shard: Rc<Shard>| {
                 let job = Arc::clone(&job);
                 async move { shard.scrub.scrub(&job).await }

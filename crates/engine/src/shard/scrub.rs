@@ -36,7 +36,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    fn found(&self, found: Scrubbed) {
+    pub fn found(&self, found: Scrubbed) {
         add(&self.damaged, found.damaged);
         add(&self.repaired, found.repaired);
         add(&self.lost, found.lost);
@@ -88,15 +88,23 @@ impl Scrub {
     }
 
     /// Has all drives in use carry the shard's root, where one of them does not, or none was written in this life.
-    async fn scrub_roots(&self) -> Result<()> {
+    async fn scrub_roots(&self, progress: &Progress) -> Result<()> {
         let (shard, superblock) = (self.base.writer.shard(), &self.base.common.superblock);
         let Some(root) = self.checkpoints.written_root() else {
             return self.checkpoints.take().await;
         };
-        match superblock.lacking_root(shard, root).await {
-            0 => Ok(()),
-            _ => self.checkpoints.take().await,
+        let damaged = superblock.lacking_root(shard, root).await;
+        if damaged == 0 {
+            return Ok(());
         }
+        // The newest one is overwritten by the second from there on: that may have been read half-way.
+        let is_sure = self.checkpoints.written_root() == Some(root);
+        let renewed = self.checkpoints.take().await;
+        if is_sure {
+            let repaired = if renewed.is_ok() { damaged } else { 0 };
+            progress.found(Scrubbed { damaged, repaired, lost: 0 });
+        }
+        renewed
     }
 
     /// Checks the shard's segments by number, from where `progress` says.
@@ -108,7 +116,7 @@ impl Scrub {
             return Err(Error::new(Kind::Invalid, "the scrub knows of fewer shards"));
         };
         // Where there is no room for a root, or too few drives, the rest is checked all the same.
-        let _ = self.scrub_roots().await;
+        let _ = self.scrub_roots(progress).await;
         let from = next.load(Ordering::Relaxed);
         let parts: Vec<Part> = {
             let table = self.base.table();

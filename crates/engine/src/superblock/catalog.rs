@@ -273,7 +273,17 @@ impl Superblock {
     /// # Errors
     /// As [`change_catalog`](Self::change_catalog).
     pub async fn settle_catalog(&self) -> Result<()> {
+        self.settled_generation().await.map(drop)
+    }
+
+    /// As [`settle_catalog`](Self::settle_catalog). Gives the generation that all drives in use have then: outside of a turn
+    /// it may be that of a catalog which is being written.
+    ///
+    /// # Errors
+    /// As [`change_catalog`](Self::change_catalog).
+    pub(super) async fn settled_generation(&self) -> Result<u64> {
         let _turn = self.turn.hold().await;
-        self.take_back().await
+        self.take_back().await?;
+        Ok(self.catalog(|catalog| catalog.generation))
     }
 }

@@ -8,25 +8,31 @@ use media::Drive;
 use super::Superblock;
 use crate::area;
 use crate::error::Result;
+use crate::segment::Scrubbed;
 
 impl Superblock {
-    /// Looks at the catalog of each drive in use, and has all of them carry it anew where one of them does not. That is no
-    /// damage for sure: a change may have been under way.
+    /// Looks at the catalog of each drive in use, and has all of them carry it anew where one of them does not.
     ///
     /// # Errors
-    /// As [`change_catalog`](Self::change_catalog).
-    pub async fn scrub_catalog(&self) -> Result<()> {
-        self.settle_catalog().await?;
-        match self.lacking_catalog().await {
-            0 => Ok(()),
-            _ => self.renew_catalog().await,
+    /// As [`change_catalog`](Self::change_catalog), of what has to be taken back before.
+    pub async fn scrub_catalog(&self) -> Result<Scrubbed> {
+        let generation = self.settled_generation().await?;
+        let damaged = self.lacking_catalog(generation).await;
+        if damaged == 0 {
+            return Ok(Scrubbed::default());
         }
+        // The newest one is overwritten by the second change from there on: that may have been read half-way.
+        let is_sure = self.catalog(|catalog| catalog.generation) == generation;
+        let renewed = self.renew_catalog().await;
+        if !is_sure {
+            return Ok(Scrubbed::default());
+        }
+        let repaired = if renewed.is_ok() { damaged } else { 0 };
+        Ok(Scrubbed { damaged, repaired, lost: 0 })
     }
 
-    /// How many drives in use do not have the catalog as it is by now, or as it is to be.
-    async fn lacking_catalog(&self) -> u64 {
-        // What is acknowledged is on all of them.
-        let generation = self.catalog(|catalog| catalog.generation);
+    /// How many drives in use do not have the catalog of this generation, which was written to all of them, or a later one.
+    async fn lacking_catalog(&self, generation: u64) -> u64 {
         let mut lacking = 0;
         for (index, drive) in self.online() {
             let trails = area::catalog::trails(&drive, self.kept.area(), self.pool).await;

@@ -99,17 +99,47 @@ fn catalogs_and_roots_are_put_right_before_an_opening_needs_them() {
             for slot in 0..2 {
                 rig.media[drive].poke(crate::area::root_at(1, slot), &junk);
             }
-            rig.scrub().await;
-            let superblock = &rig.pool.0.common.superblock;
-            assert_eq!(superblock.lacking_root(1, 1).await, 0);
-            let drive = superblock.drives.drive(u16::try_from(drive).unwrap()).unwrap();
-            let trails = crate::area::catalog::trails(drive, catalog, superblock.pool()).await;
-            crate::area::catalog::newest(trails.unwrap()).unwrap();
+            let found = rig.scrub().await.position;
+            assert_eq!((found.damaged, found.repaired), (2, 2), "{found:?}");
+            let again = rig.scrub().await.position;
+            assert_eq!(again.damaged, 0, "{again:?}");
         }
         rig.pool.clone().close().await.unwrap();
         rig.open(OpenOptions::default()).await.unwrap();
         verify(&rig.v, &rig.model).await;
     });
+}
+
+/// What is taken back is of a later generation before the drives have it, and a half is overwritten while it is read: both
+/// were called damage.
+#[test]
+fn a_catalog_that_changes_while_it_is_looked_at_is_not_damaged() {
+    for seed in 0..8 {
+        reactor::simulate(seed, async move {
+            let rig = rig(4, raid::Scheme::Raid5, bbu(), 1, seed).await;
+            let kind = media::Kind::Full;
+            let superblock = &rig.pool.0.common.superblock;
+            let change = async || superblock.change_catalog(|of| Ok((of.edit(vec![]), ()))).await;
+            let changes = async {
+                for _ in 0..40 {
+                    // The drive has room for what takes the change back, and not for the change.
+                    super::scarce::refuse_catalogs(&rig.media[3..], kind, Some(1));
+                    assert_eq!(change().await.unwrap_err().kind, Kind::Full);
+                }
+                Ok(())
+            };
+            let looks = async {
+                for _ in 0..40 {
+                    let found = superblock.scrub_catalog().await?;
+                    assert_eq!(found.damaged, 0, "seed {seed}");
+                }
+                Ok::<_, crate::Error>(())
+            };
+            let both: [std::pin::Pin<Box<dyn Future<Output = crate::error::Result<()>>>>; 2] =
+                [Box::pin(changes), Box::pin(looks)];
+            reactor::join_all(both).await.into_iter().for_each(Result::unwrap);
+        });
+    }
 }
 
 /// One goes on where another was ended, with what that one had found, and leaves nothing out.

@@ -63,6 +63,16 @@ impl<T> Line<T> {
         self.entries.get(self.first).map(|entry| &entry.value)
     }
 
+    /// All of them, the first one first.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        let mut at = self.first;
+        std::iter::from_fn(move || {
+            let entry = self.entries.get(at)?;
+            at = entry.behind;
+            Some(&entry.value)
+        })
+    }
+
     pub fn is_first(&self, place: Place) -> bool {
         self.first == place.index
             && self.entries.get(place.index).is_some_and(|entry| entry.ticket == place.ticket)

@@ -76,8 +76,15 @@ impl Semaphore {
 
     /// Takes `amount`, waiting for its turn. Give it back with [`release`](Self::release).
     pub async fn acquire(&self, amount: usize) {
+        let taken = self.acquire_unless(amount, || false).await;
+        assert!(taken, "nobody gives up");
+    }
+
+    /// As [`acquire`](Self::acquire), unless `gives_up` comes true before: whoever waits looks at that when it begins to, and
+    /// whenever [all look](Self::look). Tells whether it was taken.
+    pub async fn acquire_unless(&self, amount: usize, gives_up: impl Fn() -> bool) -> bool {
         if self.try_acquire(amount) {
-            return;
+            return true;
         }
         let turn = Turn { semaphore: self, place: Cell::new(None) };
         poll_fn(|cx| {
@@ -93,13 +100,19 @@ impl Semaphore {
             };
             turn.place.set(Some(place));
             if waiters.is_first(place) && self.take(amount) {
-                Poll::Ready(())
+                Poll::Ready(true)
+            } else if gives_up() {
+                Poll::Ready(false)
             } else {
                 Poll::Pending
             }
         })
-        .await;
-        drop(turn);
+        .await
+    }
+
+    /// Has all who wait look whether they give up.
+    pub fn look(&self) {
+        self.waiters.borrow().iter().for_each(|waiter| waiter.waker.wake_by_ref());
     }
 
     /// As [`acquire`](Self::acquire), given back when dropped.

@@ -126,7 +126,11 @@ impl Shared {
         let slow_until = delay.map(|nanos| reactor::now() + nanos);
         if !self.gate.try_acquire(1) {
             let _waits = Counted::new(&self.waiting);
-            self.gate.acquire(1).await;
+            // Whoever has the gate may be a hole, which is not refused and waits on for room.
+            let refused = || self.check_takes(kind, claim).is_err();
+            while !self.gate.acquire_unless(1, refused).await {
+                self.check_takes(kind, claim)?;
+            }
         }
         let turn = Turn(&self.gate);
         if let Some(until) = slow_until {

@@ -550,6 +550,9 @@ impl Log {
     pub fn refuse_writes(&self, refuse: bool) {
         self.shared.refusing_writes.set(refuse);
         self.shared.room.notify();
+        if refuse {
+            self.shared.gate.look();
+        }
     }
 
     /// As [`reserve`](Self::reserve), for what was acknowledged already, and space set aside for: it is neither refused nor

@@ -8,9 +8,10 @@ use super::*;
 use crate::address::{Encoding, Location, Method, SegmentId, SharedBlockId, Stored, View};
 use media::memory::RegionOptions;
 use media::{Drive, Pmem, SimulatedPmem};
-use reactor::{Config, run, spawn};
+use reactor::{Config, run, spawn, yield_now};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::num::{low32, u64_of, usize64};
 
 const BYTES: u64 = LOG_BYTES_MIN;
@@ -306,6 +307,33 @@ fn a_full_log_takes_more_once_it_was_trimmed_in_the_order_of_arrival() {
         }
         assert!(sequences.is_sorted(), "{sequences:?}");
         assert_eq!(log.status().waiting, 0);
+    });
+}
+
+/// The hole waits on, and whoever was behind it waited with it.
+#[test]
+fn who_writes_behind_a_hole_that_waits_for_room_is_told_that_there_is_no_space() {
+    on_each(|device| async {
+        let log = Rc::new(Log::create(device, BYTES, RING).await.unwrap());
+        let mut n = 0;
+        while log.status().waiting == 0 {
+            let log = Rc::clone(&log);
+            let count = 1 + n % 7;
+            spawn(async move {
+                log.append(Append::Hole { key: key(1, n * 1000), count }).await.unwrap();
+            });
+            yield_now().await;
+            n += 1;
+        }
+        let behind = spawn({
+            let log = Rc::clone(&log);
+            async move { log.append(Append::Write { key: key(2, 0), data: &[&block(1)] }).await }
+        });
+        yield_now().await;
+        log.refuse_writes(true);
+        let told = reactor::timeout(Duration::from_secs(1), behind).await;
+        let refused = told.expect("it is told").unwrap().unwrap_err();
+        assert_eq!(refused.kind, Kind::Full);
     });
 }
 

@@ -115,6 +115,17 @@ pub async fn write_root(drive: &Drive, root: &Root) -> Result<()> {
     write(drive, root_at(root.shard, root.generation % 2), &root.to_block()[..]).await
 }
 
+/// Writes what is there already where a root of this generation goes: nothing changes, but whether the drive takes it is
+/// known. Of what cannot be read that is not.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn rewrite_root(drive: &Drive, shard: u16, generation: u64) -> Result<()> {
+    let at = root_at(shard, generation % 2);
+    let Ok(held) = drive.read(at, BLOCK).await else { return Ok(()) };
+    write(drive, at, &held).await
+}
+
 /// Takes roots and catalogs away, of which a drive that was away may have newer ones than those that count.
 ///
 /// # Errors

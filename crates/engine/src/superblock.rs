@@ -57,8 +57,10 @@ enum What<'a> {
     Label(&'a Label),
     Root(&'a Root),
     Catalog(&'a Writing<'a>),
-    /// Something that is there already.
+    /// A label that is there already.
     Again,
+    /// What is there already where a shard's root of a generation goes.
+    RootAgain(u16, u64),
 }
 
 impl What<'_> {
@@ -71,6 +73,9 @@ impl What<'_> {
             What::Root(root) => area::write_root(drive, root).await,
             What::Catalog(writing) => writing.write(index, drive).await,
             What::Again => area::rewrite_older_label(drive).await,
+            What::RootAgain(shard, generation) => {
+                area::rewrite_root(drive, shard, generation).await
+            }
         }
     }
 }
@@ -537,6 +542,14 @@ impl Superblock {
         // A drive that does not have all that the root names, and was called whole by labels that nobody wrote since, would
         // not be made whole: what the root names bears a loss less.
         if canary::skips(Step::RootTells) { Ok(()) } else { self.tell_failures().await }
+    }
+
+    /// Whether a shard's root of this generation finds room on all drives, before anything is written for it.
+    ///
+    /// # Errors
+    /// As [`write_root`](Self::write_root).
+    pub async fn try_root(&self, shard: u16, generation: u64) -> Result<()> {
+        self.put(What::RootAgain(shard, generation)).await
     }
 
     /// How many drives have to be usable for what is written to count.

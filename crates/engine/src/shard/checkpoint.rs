@@ -57,6 +57,8 @@ pub struct Checkpoints {
     found: u64,
     /// The ordered stripe up to which the map's runs on media have all records.
     cut: Cell<u64>,
+    /// The last one found no room for its root: what it wrote before is in use until one is done.
+    lacked_room: Cell<bool>,
     /// Where the last one's manifest lies.
     manifest_blocks: RefCell<Vec<Entry>>,
     /// Data segments found, block by block, to hold nothing any more.
@@ -106,6 +108,7 @@ impl Checkpoints {
             generation: Cell::new(last.generation),
             found: last.generation,
             cut: Cell::new(last.cut),
+            lacked_room: Cell::new(false),
             manifest_blocks: RefCell::new(last.manifest_blocks),
             verified: RefCell::default(),
             held: RefCell::default(),
@@ -219,6 +222,11 @@ impl Checkpoints {
     /// Adds the blocks of the manifest to `blocks` as they are written.
     async fn write_root(&self, fresh: &[Rc<SegmentInfo>], blocks: &mut Vec<Entry>) -> Result<()> {
         let generation = self.generation.get() + 1;
+        let superblock = &self.base.common.superblock;
+        if self.lacked_room.get() {
+            // One after the other would fill the room for metadata.
+            superblock.try_root(self.base.writer.shard(), generation).await?;
+        }
         self.base.table().assert_counts();
         let (manifest, dead) = self.manifest(generation, fresh);
         self.given_back.borrow_mut().clone_from(&dead);
@@ -257,7 +265,9 @@ impl Checkpoints {
             index,
             segments,
         };
-        self.base.common.superblock.write_root(&root).await?;
+        let written = superblock.write_root(&root).await;
+        self.lacked_room.set(written.is_err());
+        written?;
         let before = self.generation.replace(generation);
         assert_eq!(before + 1, generation, "one checkpoint at a time");
         let stripes = |record: &SegmentRecord| record.info.geometry.stripes();

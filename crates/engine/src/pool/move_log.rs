@@ -143,6 +143,13 @@ impl Pool {
                         "the device has the log of this pool as it went on elsewhere, with later labels than these",
                     );
                 }
+                Identity::Member { id, beside: true, .. }
+                    if !label.current_members().any(|m| m.id == id) =>
+                {
+                    return invalid(
+                        "the device has an old copy of this log, and something else beside it: another log, or other data",
+                    );
+                }
                 // A copy that it had before is written over from end to end.
                 Identity::Member { id, .. } if !label.current_members().any(|m| m.id == id) => {
                     places.push(Candidate::Device(device));

@@ -319,6 +319,31 @@ fn a_device_that_another_pool_has_by_now_is_not_taken_for_the_log() {
     });
 }
 
+/// Shorter than the old copy of this log that was there before, it left some of that: it was written over with the rest.
+#[test]
+fn a_log_is_not_moved_over_another_pool_s_that_lies_beside_an_old_copy() {
+    let machine = Machine::new(4);
+    reactor::simulate(1, async move {
+        let (pool, v) = machine.create(machine.bbu(&[0]), 2).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 300, 1).await;
+        pool.move_log(machine.bbu(&[1])).await.unwrap();
+        let (_, drives) = simulated(4, 96 * MIB, 77);
+        let spec = PoolSpec { id: [8; 16], ..spec(&drives, machine.bbu(&[0])) };
+        let spec = PoolSpec { name: "another".into(), log_bytes: Some(LOG / 2), ..spec };
+        let another = Pool::create(spec, &[]).await.unwrap();
+        let other = another.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        other.write(0, &block(0, 1)).await.unwrap();
+        let before = machine.memories[0].contents();
+        let refused = pool.move_log(machine.bbu(&[0])).await.unwrap_err();
+        assert!(refused.to_string().contains("beside it"), "{refused}");
+        assert!(machine.memories[0].contents() == before, "another pool's log is written to");
+        scribble(&v, &mut model, 100, 2).await;
+        verify(&v, &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
 /// A log too long to have room set aside for it says so.
 #[test]
 fn a_log_that_is_long_for_its_drives_does_not_move_to_them() {

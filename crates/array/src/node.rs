@@ -193,6 +193,7 @@ impl Node {
             jobs,
             strays: owner::Strays::default(),
             renames: Vec::new(),
+            taken_out: Vec::new(),
         })?;
         let node = Arc::new(Self {
             state_dir,

@@ -55,7 +55,7 @@ impl Node {
                 true => Ok(()),
                 false => owned.remember(&words, None),
             });
-            let result = kept.and_then(|()| owned.go_to(wanted, Some(base)));
+            let result = kept.and_then(|()| owned.end_change(wanted, Some(base)));
             let put_back = owned.put_back_unless(result.is_ok(), taken);
             Ok((result, put_back))
         })?;
@@ -100,8 +100,8 @@ impl Node {
                     def.namespaces.remove(nsid);
                 }
             }
-            // They come back: what is remembered of them is.
-            owned.pass(without, None)?;
+            // They come back: what is remembered of them is. So are they, should the node end before.
+            owned.pass(without, None, taken.clone())?;
             owned.serving_mut()?.take_out();
             Ok(taken)
         })?;
@@ -240,14 +240,35 @@ impl Node {
 impl Owned {
     /// Takes the steps to `wanted` and keeps it; on any error everything is as before.
     pub(super) fn go_to(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
-        self.pass(wanted, base)?;
+        let taken_out = self.taken_out.clone();
+        self.arrive(wanted, base, taken_out)
+    }
+
+    /// As [`go_to`](Self::go_to), where that ends the change for which namespaces were taken out.
+    pub(super) fn end_change(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
+        self.arrive(wanted, base, Vec::new())
+    }
+
+    fn arrive(
+        &mut self,
+        wanted: Desired,
+        base: Option<Desired>,
+        taken_out: Vec<(Place, NamespaceDef)>,
+    ) -> Result<()> {
+        self.pass(wanted, base, taken_out)?;
         let state = Arc::clone(&self.state);
         self.serving_mut()?.forget_removed(&state.current);
         Ok(())
     }
 
-    /// As [`go_to`](Self::go_to), on the way to something else: of what is removed nothing is forgotten yet.
-    fn pass(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
+    /// As [`go_to`](Self::go_to), on the way to something else: of what is removed nothing is forgotten yet. These are taken
+    /// out then.
+    fn pass(
+        &mut self,
+        wanted: Desired,
+        base: Option<Desired>,
+        taken_out: Vec<(Place, NamespaceDef)>,
+    ) -> Result<()> {
         wanted.check()?;
         let (wanted, renames) = self.named_now(wanted)?;
         let serving = self.serving.as_mut().ok_or_else(stopped)?;
@@ -259,14 +280,14 @@ impl Owned {
         if let Some(base) = base {
             state.base = base;
         }
-        if let Err(error) = self.dir.save(&state) {
-            write_back(&self.dir, &self.state);
+        if let Err(error) = save(&self.dir, &state, &taken_out) {
+            write_back(&self.dir, &self.state, &self.taken_out);
             // What is not kept must not be served: a restart would silently undo it.
             serving.apply(change::steps(&state.current, &self.state.current))?;
             return Err(error);
         }
         serving.kept();
-        self.state = Arc::new(state);
+        (self.state, self.taken_out) = (Arc::new(state), taken_out);
         self.renames.extend(renames);
         Ok(())
     }
@@ -283,8 +304,8 @@ impl Owned {
         changed(&mut state);
         state.pools = serving.pools().defs();
         state.seen = serving.seen(&state.current);
-        if let Err(error) = self.dir.save(&state) {
-            write_back(&self.dir, &self.state);
+        if let Err(error) = save(&self.dir, &state, &self.taken_out) {
+            write_back(&self.dir, &self.state, &self.taken_out);
             return Err(error);
         }
         self.state = Arc::new(state);
@@ -319,7 +340,7 @@ impl Owned {
         }
         self.serving_mut()?.brought_back();
         if !is_done {
-            return self.put_back(taken);
+            return self.put_back(&taken);
         }
         let state = Arc::clone(&self.state);
         self.serving_mut()?.forget_removed(&state.current);
@@ -327,21 +348,36 @@ impl Owned {
     }
 
     /// Serves again what was taken out for a change that failed.
-    fn put_back(&mut self, taken: Vec<(Place, NamespaceDef)>) -> Result<()> {
+    fn put_back(&mut self, taken: &[(Place, NamespaceDef)]) -> Result<()> {
         let mut wanted = self.state.current.clone();
-        for ((nqn, nsid), was) in taken {
-            if let Some(def) = wanted.subsystems.get_mut(&nqn) {
-                def.namespaces.entry(nsid).or_insert(was);
-            }
-        }
-        self.go_to(wanted, None)
+        put_into(&mut wanted, taken);
+        self.end_change(wanted, None)
     }
+}
+
+/// Has namespaces be wanted where nothing else is.
+fn put_into(wanted: &mut Desired, taken: &[(Place, NamespaceDef)]) {
+    for ((nqn, nsid), was) in taken {
+        if let Some(def) = wanted.subsystems.get_mut(nqn) {
+            def.namespaces.entry(*nsid).or_insert_with(|| was.clone());
+        }
+    }
+}
+
+/// Writes a state down, with what is taken out for a change that is not through: what starts from there serves it.
+fn save(dir: &StateDir, state: &State, taken_out: &[(Place, NamespaceDef)]) -> Result<()> {
+    if taken_out.is_empty() {
+        return dir.save(state);
+    }
+    let mut state = state.clone();
+    put_into(&mut state.current, taken_out);
+    dir.save(&state)
 }
 
 /// Keeps what was `before` a state that could not be kept. That may be there all the same, when only that it stays could not
 /// be had, and a restart would go by it.
-fn write_back(dir: &StateDir, before: &State) {
-    if let Err(again) = dir.save(before) {
+fn write_back(dir: &StateDir, before: &State, taken_out: &[(Place, NamespaceDef)]) {
+    if let Err(again) = save(dir, before, taken_out) {
         tracing::warn!("what was kept before is not written back: {again}");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::v1::Severity;
 use api::value::{Backend, Name, PoolDrive};
+use uuid::Uuid;
 
 use super::Node;
 use super::owner::{Owned, View};
@@ -63,13 +64,28 @@ impl Node {
     }
 
     pub(super) fn open_pool(&self, opener: &Opener, attempt: &Attempt) {
-        let outcome = opener.attempt(attempt);
+        let foretell = |log, next| self.foretell_log(&attempt.name, log, next);
+        let outcome = opener.attempt(attempt, &foretell);
         if matches!(outcome, Outcome::Exported) {
             // The node had ended before they were given back.
             self.release_spares(&attempt.name);
         }
         self.take_opened(&attempt.name, outcome);
         self.end_opening();
+    }
+
+    /// Keeps what the log of a pool is called that is about to be opened, and what its next will be; whether it is kept.
+    fn foretell_log(&self, name: &Name, log: Uuid, next: Uuid) -> bool {
+        let name = name.clone();
+        let kept = self.owner.ask(move |owned| {
+            let def = owned.serving_mut()?.pools_mut().def_mut(&name)?;
+            if def.knows_log(log) {
+                def.log_id = Some(log);
+            }
+            def.log_next = Some(next);
+            owned.keep()
+        });
+        kept.is_ok()
     }
 
     pub(super) fn end_opening(&self) {

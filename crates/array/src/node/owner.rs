@@ -13,9 +13,10 @@ use api::v1::Kind;
 
 use super::stopped;
 use super::turns::Turns;
+use crate::desired::NamespaceDef;
 use crate::jobs::{Jobs, Listed};
 use crate::limits::COMMANDS;
-use crate::serving::{Serving, Snapshot};
+use crate::serving::{Place, Serving, Snapshot};
 use crate::state::{State, StateDir};
 use crate::{Error, Result};
 
@@ -38,6 +39,8 @@ pub(crate) struct Owned {
     pub(super) strays: Strays,
     /// What a change asked for by another name than it has by now, to be told.
     pub(super) renames: Vec<String>,
+    /// Namespaces that are not served while a change is under way that serves them in another way.
+    pub(super) taken_out: Vec<(Place, NamespaceDef)>,
 }
 
 impl Owned {

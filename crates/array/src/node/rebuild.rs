@@ -93,7 +93,9 @@ impl Node {
         let (job, drive) = self.rebuild_job(name).ok_or_else(|| none(name))?;
         // First: were the node to end once it has stopped, it would begin again.
         let removes = job.kind == JobKind::DriveRemove;
-        let paused = PausedRebuild::new(drive, removes, &self.rebuild(name).unwrap_or_default());
+        let drives = self.view().serving()?.pools.pool(name)?.status()?.drives;
+        let begun = self.rebuild(name).unwrap_or_default();
+        let paused = PausedRebuild::new(drive, &drives, removes, &begun);
         self.remember(name, move |def| def.paused = Some(paused))?;
         let ended = self.end_job_in_order(job.id, Stop::Pause);
         if self.job(job.id).is_ok_and(|job| job.state == JobState::Done) {
@@ -103,7 +105,7 @@ impl Node {
         ended?;
         // How far it was in the end.
         if let Ok(Some(last)) = self.moved_last(name) {
-            let paused = PausedRebuild::new(drive, removes, &last);
+            let paused = PausedRebuild::new(drive, &drives, removes, &last);
             self.remember(name, move |def| def.paused = Some(paused))?;
         }
         let words = format!("{} is paused: what was moved stays where it is", what(name, drive));
@@ -155,7 +157,7 @@ impl Node {
     fn note_stopped(&self, name: &Name, drives: Vec<u16>) -> Result<()> {
         self.remember(name, move |def| {
             def.paused = None;
-            def.removing.retain(|index| !drives.contains(index));
+            def.removing.retain(|index, _| !drives.contains(index));
             def.stopped.extend(drives);
         })
     }
@@ -174,13 +176,14 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub(super) fn follow_moves(self: &Arc<Self>, name: &Name, moves: Moves) -> Result<()> {
-        let Moves { work, said, stops, settled } = moves;
+        let Moves { work, said, stops, settled, replaced } = moves;
         let ended = if stops { self.end_stopped(name) } else { Ok(()) };
-        let kept = match settled.is_empty() {
+        let kept = match settled.is_empty() && replaced.is_empty() {
             true => Ok(()),
-            false => {
-                self.remember(name, move |def| def.stopped.retain(|index| !settled.contains(index)))
-            }
+            false => self.remember(name, move |def| {
+                def.stopped.retain(|index| !settled.contains(index));
+                def.removing.retain(|index, id| replaced.get(index) != Some(id));
+            }),
         };
         for error in [ended, kept].into_iter().filter_map(Result::err) {
             if error.kind == Kind::Stopping {

@@ -7,6 +7,7 @@ use api::v1::{Consent, Kind, Losses, Severity};
 use api::value::{DrivePath, PoolDrive, Size};
 use engine::{DriveState, DriveStatus};
 use media::drive::WRITES_PATIENCE;
+use uuid::Uuid;
 
 use super::Node;
 use super::drives::drive_of;
@@ -88,7 +89,7 @@ impl Node {
     fn forget_removal(&self, of: &PoolDrive) -> Result<()> {
         let index = of.index;
         let defs = self.view().serving()?.pools.defs();
-        match defs.get(&of.pool).is_some_and(|def| def.removing.contains(&index)) {
+        match defs.get(&of.pool).is_some_and(|def| def.removing.contains_key(&index)) {
             true => self.remember(&of.pool, move |def| {
                 def.removing.remove(&index);
             }),
@@ -107,9 +108,10 @@ impl Node {
         check_meant(&self.losses_of_drive(of)?, consent.force)?;
         let pool = self.open_pool_of(of)?;
         let (name, index) = (&of.pool, of.index);
+        let id = Uuid::from_bytes(drive_of(&pool.status()?, of)?.id);
         // First: whenever the node ends from here on, its next start goes on.
         self.remember(name, move |def| {
-            def.removing.insert(index);
+            def.removing.insert(index, id);
         })?;
         let emptied = self.vacate(&pool, of, how, task)?;
         task.commit(1, 2, "wipes it")?;

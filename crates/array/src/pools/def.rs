@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use api::value::LogPlace;
+use engine::DriveStatus;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -12,6 +13,7 @@ use super::{PausedRebuild, ScrubRecord, SpareDef, WereFast};
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PoolDef {
     /// What identifies it for ever.
     pub id: Uuid,
@@ -28,6 +30,9 @@ pub struct PoolDef {
     /// The name of its log when it was opened last: with another one half of its drives are another machine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_id: Option<Uuid>,
+    /// The name that its next log gets: its drives may have it before this says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_next: Option<Uuid>,
     /// It is being exported: it is known for as long as its drives do not say that it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exporting: bool,
@@ -43,9 +48,9 @@ pub struct PoolDef {
     /// It was given spares, and an operator did not take the last of them back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub had_spares: bool,
-    /// Places of drives that are being removed: emptied, then made blank.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub removing: BTreeSet<u16>,
+    /// Drives that are being removed, by their places: emptied, then made blank. Another one in a place is not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub removing: BTreeMap<u16, Uuid>,
     /// A rebuild or an evacuation that waits to be resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<PausedRebuild>,
@@ -67,8 +72,21 @@ pub struct PoolDef {
     pub were_fast: WereFast,
 }
 
+impl PoolDef {
+    /// Whether the drive that has a place by now is being removed.
+    pub fn removes(&self, index: u16, drive: &DriveStatus) -> bool {
+        self.removing.get(&index).is_some_and(|id| id.into_bytes() == drive.id)
+    }
+
+    /// Whether a log of this name is one that this node made, or found, when it opened the pool last.
+    pub fn knows_log(&self, log: Uuid) -> bool {
+        self.log_id.is_none_or(|known| known == log) || self.log_next == Some(log)
+    }
+}
+
 /// How fast drives of a pool are made whole that were away, or are new in their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RejoinPace {
     /// Bytes in a second at most; 0 for as many as hosts leave time for.
     pub limit: u64,

@@ -141,6 +141,7 @@ impl Pools {
                     }
                 }
                 (known.def.term, known.def.log_id) = (pool.term(), Some(pool.log_id()));
+                known.def.log_next = None;
                 known.def.exporting = false;
                 (known.def.log, known.def.log_to) = (pool.places(), Vec::new());
                 (known.tries, known.deadline, known.told) = (0, None, false);

@@ -157,6 +157,9 @@ pub struct Found {
     pub lacks: Option<Lacks>,
     /// Its drives say that it was exported, or opened elsewhere since.
     pub is_given: bool,
+    /// The name of its log, by its drives, and whether it gets a new one when it is opened.
+    pub log_id: Uuid,
+    pub gets_log: bool,
 }
 
 /// What a pool lacks.
@@ -231,14 +234,14 @@ pub fn find(
     let made_of = MadeOf { drives, log, places: def.log.clone(), locks, made: Made::default() };
     let words = (!words.is_empty()).then(|| words.join("; "));
     let lacks = words.map(|words| Lacks { words, is_borne });
-    Ok(Found { made_of, lacks, is_given: is_given(&newest, def) })
+    let (log_id, gets_log) = (Uuid::from_bytes(newest.log_id), newest.closed);
+    Ok(Found { made_of, lacks, is_given: is_given(&newest, def), log_id, gets_log })
 }
 
 /// Whether a pool is another's to open by now: its label says that it was exported, or has a log of which this node does
 /// not know. Whoever imports a pool that was exported makes it a new one.
 pub(super) fn is_given(newest: &Label, def: &PoolDef) -> bool {
-    let is_anothers = def.log_id.is_some_and(|known| known.into_bytes() != newest.log_id);
-    newest.state == PoolState::Exported || is_anothers
+    newest.state == PoolState::Exported || !def.knows_log(Uuid::from_bytes(newest.log_id))
 }
 
 /// Holds those of `paths` that are of the pool, and says of the others why not.

@@ -67,6 +67,9 @@ impl New {
     }
 }
 
+/// Takes the names of a pool's logs; see [`Opener::attempt`].
+pub type Foretell<'a> = &'a dyn Fn(Uuid, Uuid) -> bool;
+
 /// What opens pools: nothing of the node's own, so that the node goes on meanwhile.
 #[derive(Clone, Debug)]
 pub struct Opener {
@@ -93,22 +96,24 @@ impl Opener {
         self.reactors.first().ok_or_else(|| Error::new(Kind::Stopping, "the reactors have stopped"))
     }
 
-    /// Opens a pool that is known. It takes as long as its log is long.
-    pub fn attempt(&self, attempt: &Attempt) -> Outcome {
-        match self.open_known(attempt) {
+    /// Opens a pool that is known. It takes as long as its log is long. `foretell` is told the name of the log that its
+    /// drives have, and the one that its next gets, and tells whether that is kept: a node that ends as soon as the drives
+    /// have that one would take them for another machine's.
+    pub fn attempt(&self, attempt: &Attempt, foretell: Foretell<'_>) -> Outcome {
+        match self.open_known(attempt, foretell) {
             Ok(outcome) => outcome,
             Err(error) => Outcome::Failed(error),
         }
     }
 
-    fn open_known(&self, attempt: &Attempt) -> Result<Outcome> {
-        let opened = self.open_with(attempt, &attempt.def);
+    fn open_known(&self, attempt: &Attempt, foretell: Foretell<'_>) -> Result<Outcome> {
+        let opened = self.open_with(attempt, &attempt.def, foretell);
         if attempt.def.log_to.is_empty() || matches!(opened, Ok(Outcome::Opened(..))) {
             return opened;
         }
         // Its log was on its way when the node ended. What is not its log is refused, and left as it is.
         let arrived = PoolDef { log: attempt.def.log_to.clone(), ..attempt.def.clone() };
-        match self.open_with(attempt, &arrived) {
+        match self.open_with(attempt, &arrived, foretell) {
             Ok(Outcome::Opened(pool, words)) => Ok(Outcome::Opened(pool, words)),
             _ => opened,
         }
@@ -118,8 +123,9 @@ impl Opener {
         &self,
         Attempt { name, degraded, progress, .. }: &Attempt,
         def: &PoolDef,
+        foretell: Foretell<'_>,
     ) -> Result<Outcome> {
-        let Found { made_of, lacks, is_given } =
+        let Found { made_of, lacks, is_given, log_id, gets_log } =
             look::find(self.home()?, def, (&self.folders, self.node), *degraded, progress)?;
         if is_given && def.exporting {
             return Ok(Outcome::Exported);
@@ -136,13 +142,16 @@ impl Opener {
             lacks => lacks.map(|lacks| lacks.words),
         };
         let degraded = words.is_some();
+        let known = def.log_id.map(|known| if def.knows_log(log_id) { log_id } else { known });
+        let next = Some(Uuid::new_v4()).filter(|next| gets_log && foretell(log_id, *next));
         let pool = self.open(
             made_of,
             OpenOptions {
                 degraded,
                 unattended: degraded,
                 known_term: def.term,
-                known_log: def.log_id.map(Uuid::into_bytes),
+                known_log: known.map(Uuid::into_bytes),
+                new_log: next.map(Uuid::into_bytes),
                 ..OpenOptions::default()
             },
         )?;
@@ -222,12 +231,13 @@ impl Opener {
             log_to,
             term,
             log_id: Some(pool.log_id()),
+            log_next: None,
             exporting: false,
             deleting: false,
             scrub,
             spares: Vec::new(),
             had_spares: false,
-            removing: BTreeSet::new(),
+            removing: BTreeMap::new(),
             paused: None,
             stopped: BTreeSet::new(),
             rejoin: RejoinPace::default(),
@@ -323,6 +333,7 @@ impl Opener {
             log_to: Vec::new(),
             term,
             log_id: Some(pool.log_id()),
+            log_next: None,
             exporting: false,
             deleting: false,
             scrub,

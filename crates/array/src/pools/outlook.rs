@@ -115,7 +115,7 @@ impl Doing<'_> {
     /// What becomes of its place, should it not come back.
     fn then(&self, of: &PoolDrive) -> Option<String> {
         let (def, name) = (self.def, self.pool);
-        if def.removing.contains(&of.index) {
+        if def.removing.contains_key(&of.index) {
             return Some("it is being removed".to_owned());
         }
         if def.paused.is_some() {

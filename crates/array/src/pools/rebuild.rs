@@ -8,6 +8,7 @@ use api::value::{Name, PoolDrive};
 use engine::drives::DriveState;
 use engine::{DriveStatus, PoolStatus};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::returning::{Search, from_now};
 use super::slow::{Means, SlowOutlook};
@@ -17,9 +18,13 @@ use crate::jobs::{Moving, Work};
 
 /// A rebuild or an evacuation that waits to be resumed. For as long nothing of its pool is moved by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PausedRebuild {
     /// The drive that was emptied, which worked; `None` where it was what drives had that are gone.
     pub drive: Option<u16>,
+    /// What identifies it: another one in its place is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Uuid>,
     /// It is removed once it is empty.
     #[serde(default)]
     pub removes: bool,
@@ -28,8 +33,13 @@ pub struct PausedRebuild {
 }
 
 impl PausedRebuild {
-    /// Of one that is this far.
-    pub fn new(drive: Option<u16>, removes: bool, rebuild: &Rebuild) -> Self {
+    /// Of one that is this far, of a pool with these drives.
+    pub fn new(
+        drive: Option<u16>,
+        drives: &[DriveStatus],
+        removes: bool,
+        rebuild: &Rebuild,
+    ) -> Self {
         let rebuild = Rebuild {
             running: false,
             paused: true,
@@ -37,7 +47,8 @@ impl PausedRebuild {
             failure: None,
             ..rebuild.clone()
         };
-        Self { drive, removes, rebuild }
+        let of = drive.and_then(|index| drives.get(usize::from(index)));
+        Self { drive, id: of.map(|of| Uuid::from_bytes(of.id)), removes, rebuild }
     }
 
     /// What goes on with it.
@@ -52,12 +63,17 @@ impl PausedRebuild {
         }
     }
 
-    /// Whether nothing is left of it to go on with: what was gone came back, or the drive is empty.
+    /// Whether nothing is left of it to go on with: what was gone came back, or the drive is empty, or was replaced.
     pub fn is_moot(&self, drives: &[DriveStatus]) -> bool {
         let is_settled = |drive: &DriveStatus| drive.state == DriveState::Online || drive.vacant;
         match self.drive {
             None => drives.iter().all(is_settled),
-            Some(index) => drives.get(usize::from(index)).is_none_or(|drive| drive.vacant),
+            Some(index) => {
+                let is_other =
+                    |of: &DriveStatus| self.id.is_some_and(|id| id.into_bytes() != of.id);
+                let drive = drives.get(usize::from(index));
+                drive.is_none_or(|drive| drive.vacant || is_other(drive))
+            }
         }
     }
 }
@@ -133,8 +149,8 @@ fn next(def: &PoolDef, of: &Drives<'_>) -> Next {
     if def.paused.is_some() {
         return Next::Paused;
     }
-    if let Some(index) = def.removing.first() {
-        return Next::Remove(*index);
+    if let Some((index, _)) = drives().find(|(index, drive)| def.removes(*index, drive)) {
+        return Next::Remove(index);
     }
     let mut leaving = drives().filter(|(_, drive)| drive.leaving && of.moves.is_none());
     if leaving.clone().any(|(index, _)| is_stopped(&index)) {
@@ -165,6 +181,17 @@ fn settled(def: &PoolDef, drives: &[DriveStatus]) -> BTreeSet<u16> {
     def.stopped.iter().filter(is_settled).copied().collect()
 }
 
+/// Drives that were to be removed, and were replaced before.
+fn replaced(def: &PoolDef, drives: &[DriveStatus]) -> BTreeMap<u16, Uuid> {
+    let is_it =
+        |index: u16| drives.get(usize::from(index)).is_some_and(|drive| def.removes(index, drive));
+    def.removing
+        .iter()
+        .map(|(index, id)| (*index, *id))
+        .filter(|(index, _)| !is_it(*index))
+        .collect()
+}
+
 impl Search {
     /// What is to be moved now that drives had which are gone: what was begun before the pool was opened at once, other
     /// things when a drive was gone for so long, where there are more of them than a stripe is wide. Nothing where such
@@ -174,6 +201,7 @@ impl Search {
         let moves = status.rebuild.as_ref().map(|rebuild| rebuild.is_under_way);
         let next = next(&self.def, &Drives { drives: &status.drives, width, moves });
         let settled = settled(&self.def, &status.drives);
+        let replaced = replaced(&self.def, &status.drives);
         let (work, said) = match next {
             Next::Rest => self.empty_slow(status, after).unzip(),
             _ => (self.work(&next, after), None),
@@ -181,7 +209,7 @@ impl Search {
         if next == Next::Rest {
             (self.away.rebuilds, self.away.rebuilt) = (None, 0);
         }
-        Moves { work, said, stops: next == Next::Stop, settled }
+        Moves { work, said, stops: next == Next::Stop, settled, replaced }
     }
 
     /// How a slow drive is emptied now, if one is to be, and what is to be said of it.
@@ -280,6 +308,8 @@ pub struct Moves {
     pub stops: bool,
     /// Drives of which it is forgotten that moving was stopped.
     pub settled: BTreeSet<u16>,
+    /// Drives of which it is forgotten that they are being removed: others have their places.
+    pub replaced: BTreeMap<u16, Uuid>,
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ struct Mark {
 
 /// A spare as it is remembered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SpareDef {
     /// Drawn at random when it was given; its mark has it.
     pub id: Uuid,

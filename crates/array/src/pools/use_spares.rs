@@ -27,7 +27,7 @@ impl Search {
             return Vec::new();
         }
         let lost = (0..).zip(&status.drives).filter(|(_, drive)| is_lost(drive));
-        let lost = lost.filter(|(index, _)| !self.def.removing.contains(index));
+        let lost = lost.filter(|(index, drive)| !self.def.removes(*index, drive));
         let places: Vec<_> = lost.map(|(index, drive)| self.place(index, drive)).collect();
         let uses = uses(&places, self.spares.clone(), after).into_iter();
         let named = |of: Use| {

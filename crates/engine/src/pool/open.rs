@@ -38,6 +38,9 @@ pub struct OpenOptions {
     /// And the log, by [`LogStatus::id`](super::LogStatus::id): where nobody was asked, and the drives that are missing could
     /// go on without those that are given, one of another name is another machine's.
     pub known_log: Option<[u8; 16]>,
+    /// What a log is called that is made anew, where whoever opens the pool had to know before; drawn at random, never used
+    /// before.
+    pub new_log: Option<[u8; 16]>,
 }
 
 fn missing(what: impl Into<String>) -> Error {
@@ -262,9 +265,11 @@ impl Pool {
         options: OpenOptions,
         on: &[Handle],
     ) -> Result<Self> {
+        let mut options = options;
         for _ in 1..drives.len() {
             match Self::try_open(drives.clone(), log.clone(), options, on).await {
-                Err(error) if is_for_one_that_went(&error) => {}
+                // A log of that name may lie there by now.
+                Err(error) if is_for_one_that_went(&error) => options.new_log = None,
                 opened => return opened,
             }
         }
@@ -346,7 +351,10 @@ impl Pool {
         (options, named): (OpenOptions, &[LogDevice]),
         on: &[Handle],
     ) -> Result<Self> {
-        let Plan { before, after, begin, media, spare, without, given: _ } = plan;
+        let Plan { before, mut after, begin, media, spare, without, given: _ } = plan;
+        if matches!(begin, Begin::Clean | Begin::LogLost) {
+            after.log_id = options.new_log.unwrap_or(after.log_id);
+        }
         let (alike, kept) = (newest.alike, newest.kept(&before));
         let frame = Frame::new(found, before, after.clone(), media.clone(), kept)?;
         let pool = Self::assemble(frame, on, begin).await?;

@@ -315,7 +315,8 @@ fn a_pool_is_opened_while_the_owner_is_busy() {
     assert_eq!(health(&node, "fast"), PoolHealth::Opening);
     let name = attempt.name.clone();
     // Whoever owns the node is busy with nothing else meanwhile: an opening asks nothing of it.
-    let outcome = node.owner.ask_unseen(move |_| Ok(opener.attempt(&attempt))).unwrap();
+    let outcome =
+        node.owner.ask_unseen(move |_| Ok(opener.attempt(&attempt, &|_, _| false))).unwrap();
     node.take_opened(&name, outcome);
     assert_eq!(health(&node, "fast"), PoolHealth::Online);
     assert!(namespace(&node).served);

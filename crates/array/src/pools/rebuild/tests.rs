@@ -40,8 +40,22 @@ fn what_was_begun_before_the_pool_was_opened_goes_on() {
     let mut drives = vec![drive(DriveState::Online); 4];
     drives[2].leaving = true;
     assert_eq!(next(&def(), &of(&drives)), Next::Evacuate(2));
-    let removing = PoolDef { removing: BTreeSet::from([2]), ..def() };
+    let removing = PoolDef { removing: BTreeMap::from([(2, Uuid::nil())]), ..def() };
     assert_eq!(next(&removing, &of(&drives)), Next::Remove(2));
+}
+
+/// A place was remembered, and with it whoever had it by then was emptied and wiped.
+#[test]
+fn another_drive_in_the_place_of_one_that_was_being_removed_is_left_alone() {
+    let removed = BTreeMap::from([(2, Uuid::nil())]);
+    let removing = PoolDef { removing: removed.clone(), ..def() };
+    let mut drives = vec![drive(DriveState::Online); 4];
+    let paused = PausedRebuild::new(Some(2), &drives, true, &Rebuild::default());
+    assert!(!paused.is_moot(&drives) && replaced(&removing, &drives).is_empty());
+    drives[2].id = [9; 16];
+    assert_eq!(next(&removing, &of(&drives)), Next::Rest);
+    assert_eq!(replaced(&removing, &drives), removed);
+    assert!(paused.is_moot(&drives));
 }
 
 /// It began again by itself at the next look.

@@ -23,6 +23,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     unattended: false,
     known_term: 0,
     known_log: None,
+    new_log: None,
 };
 
 /// A pool of four drives of which one may go, and a volume with something in it; nothing is under way.

@@ -9,6 +9,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     unattended: false,
     known_term: 0,
     known_log: None,
+    new_log: None,
 };
 const UNATTENDED: OpenOptions = OpenOptions { unattended: true, ..DEGRADED };
 
@@ -147,7 +148,9 @@ fn what_half_of_a_pool_did_elsewhere_is_not_taken_for_what_the_other_did_here() 
         pool.close().await.unwrap();
         let by_itself = OpenOptions { known_term, known_log, ..UNATTENDED };
         assert_eq!(refusal(&elsewhere.drives, &here.log, by_itself).await, Kind::Missing);
-        let pool = open(&here.drives, &here.log, by_itself).await.unwrap();
+        let named = OpenOptions { new_log: Some([7; 16]), ..by_itself };
+        let pool = open(&here.drives, &here.log, named).await.unwrap();
+        assert_eq!(pool.log_id(), [7; 16]);
         verify(&pool.volume("db").unwrap(), &ours).await;
         pool.close().await.unwrap();
         // Somebody may want it.

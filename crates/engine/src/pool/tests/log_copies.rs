@@ -24,6 +24,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     unattended: false,
     known_term: 0,
     known_log: None,
+    new_log: None,
 };
 
 fn array(seed: u64) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>) {

@@ -22,6 +22,7 @@ const ACCEPTING: OpenOptions = OpenOptions {
     unattended: false,
     known_term: 0,
     known_log: None,
+    new_log: None,
 };
 
 /// Every version a block ever had; 0 for zeroes.

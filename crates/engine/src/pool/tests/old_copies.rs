@@ -19,6 +19,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     unattended: false,
     known_term: 0,
     known_log: None,
+    new_log: None,
 };
 
 async fn create(drives: &[Arc<Drive>], log: &LogSpec) -> (Pool, Volume) {

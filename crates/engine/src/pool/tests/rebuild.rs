@@ -15,6 +15,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     unattended: false,
     known_term: 0,
     known_log: None,
+    new_log: None,
 };
 
 impl Rig {

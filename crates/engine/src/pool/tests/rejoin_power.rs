@@ -20,6 +20,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     unattended: false,
     known_term: 0,
     known_log: None,
+    new_log: None,
 };
 
 const MIRROR: raid::Scheme = raid::Scheme::Mirror { copies: 2 };

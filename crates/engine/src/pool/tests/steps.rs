@@ -17,6 +17,7 @@ const DEGRADED: OpenOptions = OpenOptions {
     unattended: false,
     known_term: 0,
     known_log: None,
+    new_log: None,
 };
 
 fn without(drives: &[Arc<Drive>], gone: usize) -> Vec<Arc<Drive>> {

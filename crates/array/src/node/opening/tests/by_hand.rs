@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::jobs::Task;
+use crate::pools::Outcome;
 use crate::state::State;
 
 const TWO_AWAY: [usize; 2] = [0, 1];
@@ -310,6 +311,79 @@ fn a_pool_that_is_not_open_is_not_exported() {
         .unwrap();
     node.export_pool(&named("fast")).unwrap();
     assert!(node.pools().unwrap().is_empty());
+    node.stop();
+}
+
+/// The node ended when the drives had the name of the new log, and its state had not: it took them for another's.
+#[test]
+fn a_log_that_this_node_was_about_to_know_of_is_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = waiting(dir);
+    node.unmap_volume(&"fast/v".parse().unwrap(), Consent::FORCE).unwrap();
+    let before = def(&node);
+    for n in TWO_AWAY {
+        fs::rename(dir.join(format!("away{n}")), dir.join(format!("fast{n}"))).unwrap();
+    }
+    let (closed, folders, opener) = {
+        let view = node.view();
+        let pools = &view.serving().unwrap().pools;
+        (pools.closed(), pools.folders(), pools.opener())
+    };
+    let seen = crate::pools::sights(closed, &folders);
+    let due = node.owner.ask(|owned| Ok(owned.serving_mut()?.pools_mut().due(seen)));
+    let attempt = due.unwrap().pop().unwrap();
+    let name = attempt.name.clone();
+    let foretell = |log, next| node.foretell_log(&name, log, next);
+    let Outcome::Opened(pool, _) = opener.attempt(&attempt, &foretell) else { unreachable!() };
+    pool.close();
+    let after = def(&node);
+    assert_eq!((after.log_id, after.log_next), (before.log_id, Some(pool.log_id())));
+    drop(pool);
+    let killed = crate::Error::new(Kind::Failed, "the node ended");
+    node.take_opened(&name, Outcome::Failed(killed));
+    let refused = node.export_pool(&named("fast")).unwrap_err();
+    assert!(refused.context.contains("do not say that it was exported"), "{refused}");
+    node.stop();
+}
+
+/// A kill before the change was through left hosts without the namespace, also after the restart.
+#[test]
+fn what_is_taken_out_for_a_change_is_served_should_the_node_end_before_it_is_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    make(&node, dir, "fast");
+    let nqn: api::value::Nqn = NQN.parse().unwrap();
+    let wanted = |nqn: api::value::Nqn| {
+        move |state: &State| {
+            let mut wanted = state.current.clone();
+            let def = wanted.subsystems.get_mut(&nqn).unwrap();
+            let moved = def.namespaces.remove(&1).unwrap();
+            def.namespaces.insert(2, moved);
+            wanted
+        }
+    };
+    let kept = |node: &Node| node.owner.ask(|owned| owned.dir.load()).unwrap();
+    let taken = node.take_out_replaced(wanted(nqn.clone())).unwrap();
+    assert_eq!(taken.len(), 1);
+    node.namespace(&nqn, 1).unwrap_err();
+    // Something else is written down meanwhile.
+    node.owner.ask(Owned::keep).unwrap();
+    assert_eq!(kept(&node).current.subsystems[&nqn].namespaces[&1], taken[0].1);
+    node.owner.ask(move |owned| owned.put_back_unless(false, taken)).unwrap();
+    assert!(namespace(&node).served);
+    let taken = node.take_out_replaced(wanted(nqn.clone())).unwrap();
+    let through = wanted(nqn.clone());
+    node.owner
+        .ask(move |owned| {
+            let wanted = through(&owned.dir.load()?);
+            owned.end_change(wanted, None)?;
+            owned.put_back_unless(true, taken)
+        })
+        .unwrap();
+    let all = kept(&node).current.subsystems[&nqn].namespaces.clone();
+    assert_eq!(all.into_keys().collect::<Vec<_>>(), [2]);
     node.stop();
 }
 

@@ -452,6 +452,17 @@ impl Jobs {
         Ok(Begun::New(job, task))
     }
 
+    /// The key of the request for a pool's deletion that was cut short, if it had one: whoever asks again is given what goes
+    /// on with it.
+    pub fn key_of_deletion(&self, name: &Name) -> Option<String> {
+        let is_of_it = |job: &Job| {
+            job.kind == JobKind::PoolDelete && pool_of(job).is_some_and(|pool| pool == *name)
+        };
+        let last = self.all.values().rev().find(|record| is_of_it(&record.job))?;
+        let was_cut_short = matches!(last.job.state, JobState::Interrupted | JobState::Failed);
+        last.job.key.clone().filter(|_| was_cut_short)
+    }
+
     /// One that did not do what was asked for holds no key: the request may be tried again.
     fn with_key(&self, key: &str) -> Option<&Arc<Record>> {
         self.all.values().rev().find(|record| {

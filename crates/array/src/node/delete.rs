@@ -128,11 +128,14 @@ impl Node {
 
     /// Goes on with the deletions that an earlier life began.
     pub(super) fn delete_the_rest(self: &Arc<Self>) -> Result<()> {
-        let begun =
-            self.owner.ask_unseen(|owned| Ok(owned.serving_mut()?.pools_mut().half_deleted()))?;
-        for name in begun {
+        let begun = self.owner.ask_unseen(|owned| {
+            let begun = owned.serving_mut()?.pools_mut().half_deleted().into_iter();
+            let with_key = begun.map(|name| (owned.jobs.key_of_deletion(&name), name));
+            Ok(with_key.collect::<Vec<_>>())
+        })?;
+        for (key, name) in begun {
             let work = Work::DeletePool(name.clone(), Consent::FORCE);
-            if let Err(error) = events::on_behalf_of(None, || self.submit(work, None, true)) {
+            if let Err(error) = events::on_behalf_of(None, || self.submit(work, key, true)) {
                 let words = format!("pool {name} is not deleted yet: {error}");
                 self.events.record(Severity::Warning, words);
             }

@@ -393,3 +393,31 @@ fn a_job_that_was_under_way_is_told_of_after_a_restart() {
     assert!(node.events(0).iter().any(is_told));
     node.stop();
 }
+
+/// It went on without its key: whoever asked again was told that there is no such pool.
+#[test]
+fn a_deletion_that_goes_on_after_a_restart_is_the_one_that_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir);
+    node.create_pool(&pool(dir)).unwrap();
+    let turn = node.turn(&named("fast"), &Task::default()).unwrap();
+    let delete = || Work::DeletePool(named("fast"), Consent::FORCE);
+    submit(&node, delete(), Some("k")).unwrap();
+    // As they are when a kill comes as it is begun.
+    let [state, jobs] = ["state", "jobs"].map(|name| dir.join(format!("state/{name}.json")));
+    let kept = std::fs::read(&jobs).unwrap();
+    let mut begun: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
+    begun["pools"]["fast"]["deleting"] = true.into();
+    drop(turn);
+    node.stop();
+    drop(node);
+    std::fs::write(jobs, kept).unwrap();
+    std::fs::write(state, begun.to_string()).unwrap();
+    let node = start(dir);
+    let again = done(&node, delete(), Some("k"));
+    assert_eq!(again.state, JobState::Done, "{again:?}");
+    assert!(node.pools().unwrap().is_empty());
+    node.stop();
+}

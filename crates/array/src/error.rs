@@ -71,6 +71,12 @@ impl Error {
         Self { kind, ..failed.help(help) }
     }
 
+    /// What went wrong and, where that is known, what would be right.
+    pub fn advised(&self) -> String {
+        let help = self.help.as_ref().map(|help| format!(": {help}"));
+        format!("{}{}", self.context, help.unwrap_or_default())
+    }
+
     /// As the management API returns it.
     pub fn problem(&self) -> Problem {
         Problem { kind: self.kind, message: self.context.clone(), help: self.help.clone() }

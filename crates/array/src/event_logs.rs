@@ -1,7 +1,7 @@
 //! The Persistent Event logs of subsystems over restarts: a file for each, `events/ID` in the state
 //! directory, the events as they stand in the log page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,8 @@ pub struct EventLogs {
     dir: PathBuf,
     /// What is in them, as far as they were read or written.
     kept: BTreeMap<Nqn, Vec<u8>>,
+    /// Subsystems that were removed, whose events are there until that is written down.
+    left: BTreeSet<Nqn>,
 }
 
 /// A name may hold what a file's must not.
@@ -34,7 +36,7 @@ impl EventLogs {
         let dir = state_dir.join("events");
         match create_own_folder(&dir) {
             Err(error) => Err(Error::failed(format!("cannot create {}", dir.display()), error)),
-            Ok(()) => Ok(Self { dir, kept: BTreeMap::new() }),
+            Ok(()) => Ok(Self { dir, kept: BTreeMap::new(), left: BTreeSet::new() }),
         }
     }
 
@@ -72,8 +74,18 @@ impl EventLogs {
         }
     }
 
-    /// Forgets a subsystem's events.
-    pub fn forget(&mut self, nqn: &Nqn) {
+    /// Subsystems were removed: they may be put back.
+    pub fn leave(&mut self, left: BTreeSet<Nqn>) {
+        self.left.extend(left);
+    }
+
+    /// Forgets the events of those that were removed, and are not wanted any more: that is written down.
+    pub fn forget_left(&mut self, is_wanted: impl Fn(&Nqn) -> bool) {
+        let left = std::mem::take(&mut self.left);
+        left.iter().filter(|nqn| !is_wanted(nqn)).for_each(|nqn| self.forget(nqn));
+    }
+
+    fn forget(&mut self, nqn: &Nqn) {
         self.kept.remove(nqn);
         if let Err(error) = remove_file(&self.dir, &file_of(nqn)) {
             tracing::error!("events of {nqn} cannot be forgotten: {error}");

@@ -54,10 +54,15 @@ pub fn find(path: &Path, known: Option<&str>) -> Result<(PathBuf, Generic)> {
         return Ok(elsewhere);
     }
     let found = at.map_err(|error| none_at(path, error))?;
-    let other = found.wwid.as_deref().unwrap_or("one that has no identifier");
-    let what = format!("{} is another drive ({other}) than before ({known})", path.display());
-    Err(Error::new(Kind::Invalid, what)
+    Err(is_another(path, found.wwid.as_deref(), known)
         .help("put the drive back, or remove the namespace and add it anew to serve the other one"))
+}
+
+/// The refusal of another drive than `known` identifies.
+pub fn is_another(path: &Path, found: Option<&str>, known: &str) -> Error {
+    let other = found.unwrap_or("one that has no identifier");
+    let what = format!("{} is another drive ({other}) than before ({known})", path.display());
+    Error::new(Kind::Invalid, what)
 }
 
 /// Why there is no namespace to be had at `path`.

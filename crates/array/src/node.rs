@@ -30,6 +30,7 @@ mod changes;
 mod configuration;
 mod delete;
 mod detach;
+mod drive_openings;
 mod drives;
 mod group_clones;
 mod groups;
@@ -62,6 +63,7 @@ mod turns;
 mod view;
 mod volumes;
 
+use drive_openings::DriveOpenings;
 use owner::{Owned, Owner, View};
 use turns::Turns;
 
@@ -114,6 +116,7 @@ pub struct Node {
     physical: Physical,
     /// Why drives that are waited for and are there were not taken up, as it was told.
     unfit: Mutex<BTreeMap<crate::serving::Place, String>>,
+    drive_openings: DriveOpenings,
     /// Schedules that are being run, and what was told of them.
     runs: schedule_runs::Runs,
     /// Who has everything else.
@@ -175,7 +178,8 @@ impl Node {
         settings.cpus = options.cpus.unwrap_or(settings.cpus);
         settings.poll = options.poll.unwrap_or(settings.poll);
         cpus::check_online(&settings.cpus).map_err(Error::from)?;
-        let mut serving = Serving::start(&settings, state.node, dir.path(), state.seen.clone())?;
+        let this = (state.node, machine.clone());
+        let mut serving = Serving::start(&settings, this, dir.path(), state.seen.clone())?;
         serving.pools_mut().know(&state.pools, settings.wait_for_drives);
         state.base = base;
         state.current = wanted;
@@ -206,6 +210,7 @@ impl Node {
             hosts: Mutex::default(),
             physical: Physical::new(machine),
             unfit: Mutex::default(),
+            drive_openings: DriveOpenings::default(),
             runs: schedule_runs::Runs::default(),
             owner: Arc::new(owner),
         });
@@ -224,13 +229,15 @@ impl Node {
         let steps = change::steps(&Desired::default(), &self.view().state.current);
         let (listen, serve): (Vec<_>, Vec<_>) =
             steps.into_iter().partition(|step| matches!(step, Step::AddListener { .. }));
-        let mut late = self.owner.ask(move |owned| owned.serving_mut()?.begin(serve, patient))?;
+        let opened = self.open_drives(&serve, patient)?;
+        let begin = move |owned: &mut Owned| owned.serving_mut()?.begin(serve, opened, patient);
+        let mut late = self.owner.ask(begin)?;
         self.events.record(Severity::Info, self.greeting());
         self.open_due_pools()?;
         // Those that lack nothing are open in a moment, mostly: hosts need not find them absent.
         self.wait_for_prompt_openings(START_PATIENCE);
         let (mut unbound, kept) = self.owner.ask(move |owned| {
-            let unbound = owned.serving_mut()?.begin(listen, patient)?;
+            let unbound = owned.serving_mut()?.begin(listen, BTreeMap::new(), patient)?;
             Ok((unbound, owned.keep()))
         })?;
         late.append(&mut unbound);

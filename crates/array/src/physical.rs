@@ -149,6 +149,11 @@ impl Physical {
         Self { machine, book: Arc::default() }
     }
 
+    /// What says how drives are, and which they are.
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
     /// Takes notice of which drives there are, has those read that are due, and gives what is to be told. Waits for
     /// nobody.
     pub fn look(&self, in_use: &InUse, now: Nanos) -> Vec<(Severity, String)> {

@@ -17,8 +17,7 @@ pub struct SeenAs {
     pub uuid: Uuid,
     /// Its size.
     pub bytes: u64,
-    /// What the kernel identified its drive by, where that gets commands as they are: names of NVMe drives go from one
-    /// to the other.
+    /// What its drive was identified by, if by anything: names of drives go from one to the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wwid: Option<String>,
 }

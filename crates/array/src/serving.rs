@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api::v1::Controller;
 use api::value::{Address, Nqn};
+use hardware::Machine;
 use target::subsystem::Health;
 use target::{Draining, Identity, News, Target};
 use uuid::Uuid;
@@ -29,6 +30,7 @@ mod apply;
 pub mod canary;
 mod counters;
 mod cuts;
+mod drives;
 pub(crate) mod listen;
 mod lobby;
 pub(crate) mod media;
@@ -38,10 +40,10 @@ pub(crate) mod signal;
 mod snapshot;
 mod words;
 
-pub(crate) use absent::LateDrive;
 use apply::Lingering;
 pub use counters::Collector;
 pub(crate) use cuts::{Cut, drained};
+pub(crate) use drives::{LateDrive, OpenedDrive, not_open_yet};
 use listen::Listening;
 use media::Media;
 use reactors::Reactors;
@@ -56,6 +58,7 @@ pub(crate) type Place = (Nqn, u32);
 #[derive(Debug)]
 pub struct Serving {
     node: Uuid,
+    machine: Machine,
     target: Arc<Target>,
     reactors: Arc<Reactors>,
     media: BTreeMap<Place, Media>,
@@ -87,7 +90,12 @@ impl Serving {
     ///
     /// # Errors
     /// `Failed` when a reactor cannot be had.
-    pub fn start(settings: &Settings, node: Uuid, state_dir: &Path, seen: Seen) -> Result<Self> {
+    pub fn start(
+        settings: &Settings,
+        (node, machine): (Uuid, Machine),
+        state_dir: &Path,
+        seen: Seen,
+    ) -> Result<Self> {
         let reactors = Arc::new(Reactors::start(settings)?);
         #[cfg(feature = "canary")]
         canary::watch(reactors.acceptor(0));
@@ -103,6 +111,7 @@ impl Serving {
         }
         Ok(Self {
             node,
+            machine,
             target,
             pools,
             reactors,
@@ -154,8 +163,8 @@ impl Serving {
         self.seen.of(current)
     }
 
-    /// Forgets what namespaces were that are not among the `current` ones any more, and their reservations: that is
-    /// written down, and none of them comes back by the same change.
+    /// Forgets what namespaces were that are not among the `current` ones any more, their reservations, and the events of
+    /// subsystems: that is written down, and none of them comes back by the same change.
     pub fn forget_removed(&mut self, current: &Desired) {
         if self.under_way > 0 {
             return;
@@ -168,6 +177,7 @@ impl Serving {
                 all.map(|(nqn, (&nsid, def))| self.uuid(nqn, nsid, def)).collect();
             removed.difference(&wanted).for_each(|&namespace| self.reservations.forget(namespace));
         }
+        self.event_logs.forget_left(|nqn| current.subsystem(nqn).is_some());
         self.seen = self.seen.of(current);
     }
 
@@ -184,8 +194,11 @@ impl Serving {
     fn remember(&mut self, nqn: &Nqn, nsid: u32, def: &NamespaceDef, bytes: u64) {
         let uuid = self.uuid(nqn, nsid, def);
         let media = self.media.get(&(nqn.clone(), nsid));
-        let now = media.and_then(Media::wwid);
-        let wwid = now.or_else(|| self.seen.wwid(nqn, nsid, &def.backend)).map(str::to_owned);
+        let wwid = match media.filter(|media| !media.is_absent()) {
+            Some(media) => media.wwid(),
+            None => self.seen.wwid(nqn, nsid, &def.backend),
+        };
+        let wwid = wwid.map(str::to_owned);
         let backend = def.backend.clone();
         self.seen.set(nqn, nsid, SeenAs { backend, uuid, bytes, wwid });
     }

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`Machine::drive`] | nothing but the kernel's memory; for a virtio disk, its serial number is asked of the hypervisor |
 //! | [`Machine::generic`] | nothing but the kernel's memory |
+//! | [`Machine::identity`] | as [`Machine::drive`] |
 //! | [`Machine::health`], NVMe | the drive: the kernel gives up after `nvme_core.admin_timeout`, 60 s, and then resets the controller; as long again for each further controller of a drive with several |
 //! | [`Machine::health`], others, [`Machine::temperature`] | a drive that hwmon asks: as long as the kernel's commands to it may take, 30 s or more with retries |
 //! | [`Machine::locate`], [`Machine::is_located`] | the enclosure: some seconds, or as a command of the drive's when it hangs |
@@ -120,6 +121,19 @@ impl Machine {
         }
         let number = metadata.rdev();
         self.drive_of(libc::major(number), libc::minor(number))
+    }
+
+    /// What tells what was opened at `path`, the block device `number` (major and minor), from any other, whatever its name:
+    /// a world wide identifier or what there is in place of one. `None` for what has none, and for what is no device.
+    #[must_use]
+    pub fn identity(&self, path: &Path, number: Option<(u32, u32)>) -> Option<String> {
+        #[cfg(feature = "script")]
+        if let Some(script) = &self.script {
+            return script.identity(path);
+        }
+        // Only what answers in place of drives knows them by their paths.
+        let _ = path;
+        number.and_then(|(major, minor)| resolve::identity(&self.sys, major, minor))
     }
 
     /// The drive behind the block device `major`:`minor`.

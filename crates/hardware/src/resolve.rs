@@ -71,3 +71,19 @@ fn is_same(one: &Path, other: &Path) -> bool {
 pub(crate) fn wwid(disk: &Path) -> Option<String> {
     sysfs::text(&disk.join("wwid")).or_else(|| sysfs::text(&disk.join("device/wwid")))
 }
+
+/// What tells the block device `major`:`minor` from any other, whatever its name: its disk's world wide identifier, or what a
+/// hypervisor or the kernel has in place of one; of a partition with its number. `None` for what has none, as loop devices,
+/// which are files.
+pub(crate) fn identity(sys: &Path, major: u32, minor: u32) -> Option<String> {
+    let device = sysfs::place(&sys.join(format!("dev/block/{major}:{minor}")))?;
+    let disk = whole(device.clone())?;
+    // Of device mapper, md, virtio and memory cards.
+    let others = ["dm/uuid", "md/uuid", "serial", "device/cid"];
+    let of_others = || others.iter().find_map(|name| sysfs::text(&disk.join(name)));
+    let own = wwid(&disk).or_else(of_others)?;
+    match sysfs::text(&device.join("partition")) {
+        Some(number) => Some(format!("{own}-part{number}")),
+        None => Some(own),
+    }
+}

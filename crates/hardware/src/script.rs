@@ -78,6 +78,18 @@ impl Script {
         })
     }
 
+    /// What identifies the drive at `path`: its serial number. One that does not answer holds up who opens it.
+    pub(crate) fn identity(&self, path: &Path) -> Option<String> {
+        let mut state = self.lock();
+        state.waiting += 1;
+        let is_silent =
+            |state: &mut State| matches!(state.drives.get(path), Some((_, Answer::Never)));
+        let waited = self.changed.wait_while(state, is_silent);
+        state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state.drives.get(path).map(|(serial, _)| serial.clone())
+    }
+
     fn answer(&self, drive: &Drive) -> Option<Answer> {
         let state = self.lock();
         let (serial, answer) = state.drives.get(&drive.disk)?;

@@ -85,6 +85,16 @@ impl Drive {
         }
     }
 
+    /// Major and minor number of the block device that was opened, if it is one.
+    #[must_use]
+    pub fn device_number(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::File(s) | Self::Block(s) => s.device_number(),
+            Self::Faulty(f) => f.inner().device_number(),
+            Self::Memory(_) | Self::Simulated(_) | Self::Remote(_) => None,
+        }
+    }
+
     /// Whether nobody else can still write to it: see [`reactor::file::File::is_alone`].
     #[must_use]
     pub fn is_alone(&self) -> bool {

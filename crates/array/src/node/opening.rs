@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use api::v1::Severity;
 use api::value::{Backend, Name, PoolDrive};
+use media::drive::WRITES_PATIENCE;
 use uuid::Uuid;
 
 use super::Node;
+use super::drive_openings::Opened;
 use super::owner::{Owned, View};
+use crate::change::Step;
 use crate::desired::NamespaceDef;
-use crate::generic::is_absence;
-use crate::limits::OPENING_LOOK;
+use crate::generic::{block_device, is_absence};
+use crate::limits::{DRIVE_PATIENCE, OPENING_LOOK};
 use crate::pools::{Attempt, OpenPool, Opener, Outcome, Searched, sights};
-use crate::serving::media::Media;
-use crate::serving::{LateDrive, Place};
+use crate::serving::{LateDrive, Place, not_open_yet};
 use crate::{Error, Result};
 
 impl Node {
@@ -204,9 +206,16 @@ impl Node {
         let late = self
             .owner
             .ask_unseen(|owned| Ok(owned.serving()?.late_drives(&owned.state.current)))?;
-        for LateDrive { place, def, known, had } in late {
-            let opened = Media::open_late(&def, known.as_deref(), had);
-            let media = match opened.and_then(|media| self.not_of_a_pool(&def, media)) {
+        let view = self.view();
+        let pools = &view.serving()?.pools;
+        let with = (self.physical.machine(), &pools.opener());
+        let mut opened = self.drive_openings.open(&late, with, DRIVE_PATIENCE);
+        for LateDrive { place, def, .. } in late {
+            let Some(opened) = opened.remove(&place) else {
+                self.tell_unserved(place, &not_open_yet(&def));
+                continue;
+            };
+            let media = match opened.and_then(|opened| opened.not_of(pools, &def)) {
                 Ok(media) => media,
                 Err(error) => {
                     self.tell_unfit(place, &def, &error);
@@ -229,14 +238,19 @@ impl Node {
         Ok(())
     }
 
-    /// Refuses a drive that says to be of a pool of this node: it has the name that another had.
-    fn not_of_a_pool(&self, def: &NamespaceDef, media: Media) -> Result<Media> {
-        if let (Backend::Drive { path, .. }, Some(drive)) = (&def.backend, media.drive()) {
-            let opener = self.view().serving()?.pools.opener();
-            let of = opener.pool_of(path, drive)?;
-            self.view().serving()?.pools.check_none_of_ours(path, of)?;
-        }
-        Ok(media)
+    /// Opens the drives that `steps` ask for, but those that a pool is known to wait for. What takes longer than it may is
+    /// taken up later, if the node starts without it, which it does where it is `patient`.
+    pub(super) fn open_drives(&self, steps: &[Step], patient: bool) -> Result<Opened> {
+        let view = self.view();
+        let (pools, seen) = (&view.serving()?.pools, &view.state.seen);
+        let is_free = |drive: &LateDrive| {
+            let path = block_device(&drive.def.backend);
+            path.is_none_or(|path| pools.check_no_drive(&path).is_ok())
+        };
+        let drives = steps.iter().filter_map(|step| LateDrive::of(step, seen)).filter(is_free);
+        let limit = if patient { DRIVE_PATIENCE } else { DRIVE_PATIENCE + WRITES_PATIENCE };
+        let with = (self.physical.machine(), &pools.opener());
+        Ok(self.drive_openings.open(&drives.collect::<Vec<_>>(), with, limit))
     }
 
     /// Tells once why a drive that is there is not taken up: another, or with another format.
@@ -246,10 +260,15 @@ impl Node {
             Backend::Drive { path, .. } => path.exists(),
             Backend::Memory { .. } | Backend::Volume(_) | Backend::Snapshot(_) => false,
         };
-        if !is_there {
-            return;
+        if is_there {
+            self.tell_unserved(place, error);
         }
-        let words = format!("namespace {} of {} is not served: {error}", place.1, place.0);
+    }
+
+    /// Tells once why a namespace is not served.
+    fn tell_unserved(&self, place: Place, error: &Error) {
+        let (nqn, nsid) = &place;
+        let words = format!("namespace {nsid} of {nqn} is not served: {}", error.advised());
         let mut told = self.unfit.lock().unwrap_or_else(PoisonError::into_inner);
         if told.insert(place, words.clone()).as_ref() != Some(&words) {
             drop(told);

@@ -2,14 +2,15 @@
 //! absent. The node starts without them, hosts see their namespaces as they were, and they are taken up when they
 //! are there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use api::value::{Address, Backend, Name};
+use api::value::{Address, Name};
 use target::Draining;
 
 use super::apply::Batch;
+use super::drives::{LateDrive, OpenedDrive, is_drive};
 use super::listen::Listening;
-use super::media::Media;
+use super::media::{Before, Media};
 use super::words::{refused, wire};
 use super::{Place, Serving};
 use crate::change::Step;
@@ -22,31 +23,21 @@ fn is_address_absent(error: &Error) -> bool {
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::AddrNotAvailable)
 }
 
-/// A drive of a namespace that is not there.
-pub struct LateDrive {
-    pub place: Place,
-    pub def: NamespaceDef,
-    /// What identified it when it was.
-    pub known: Option<String>,
-    /// Bytes of it that were served.
-    pub had: Option<u64>,
-}
-
-/// Whether it is a drive, which is looked for while it is not there.
-const fn is_drive(backend: &Backend) -> bool {
-    matches!(backend, Backend::Drive { .. } | Backend::Passthrough { .. })
-}
-
 impl Serving {
     /// As [`apply`](Self::apply), when the node starts: a volume whose pool is not open keeps nothing else from
-    /// being served, and if `patient` neither does a drive or an address that is not there. Gives what is to be
-    /// said of those.
+    /// being served, and if `patient` neither does a drive or an address that is not there. Drives were `opened` before,
+    /// as far as they are there. Gives what is to be said of those that are not.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
-    pub fn begin(&mut self, steps: Vec<Step>, patient: bool) -> Result<Vec<String>> {
+    pub fn begin(
+        &mut self,
+        steps: Vec<Step>,
+        opened: BTreeMap<Place, Result<OpenedDrive>>,
+        patient: bool,
+    ) -> Result<Vec<String>> {
         let mut batch = Batch::default();
-        batch.start = true;
+        (batch.start, batch.opened) = (true, opened);
         let (mut there, mut said) = (Vec::new(), Vec::new());
         for step in steps {
             let Err(error) = self.prepare_step(&step, &mut batch) else {
@@ -57,7 +48,8 @@ impl Serving {
                 Step::AddNamespace { nqn, nsid, def } if self.is_late(def, patient) => {
                     if is_drive(&def.backend) {
                         said.push(format!(
-                            "namespace {nsid} of {nqn} waits for its drive: {error}"
+                            "namespace {nsid} of {nqn} waits for its drive: {}",
+                            error.advised()
                         ));
                     }
                     let place = (nqn.clone(), *nsid);
@@ -101,12 +93,7 @@ impl Serving {
     pub fn late_drives(&self, current: &Desired) -> Vec<LateDrive> {
         let mut late = self.late(current);
         late.retain(|(_, def)| is_drive(&def.backend));
-        let late = late.into_iter().map(|(place, def)| {
-            let seen = self.seen.get(&place.0, place.1, &def.backend);
-            let (known, had) = (seen.and_then(|s| s.wwid.clone()), seen.map(|s| s.bytes));
-            LateDrive { place, def, known, had }
-        });
-        late.collect()
+        late.into_iter().map(|(place, def)| LateDrive::new(place, def, &self.seen)).collect()
     }
 
     /// What drives that get commands as they are are served from: to be [looked at](Media::change) with nothing held.
@@ -145,7 +132,8 @@ impl Serving {
                 continue;
             }
             let shared = self.reactors.len() > 1;
-            let media = Media::open(&def, shared, None, (None, None), &self.pools);
+            let with = (&self.machine, &self.pools);
+            let media = Media::open(&def, shared, None, &Before::default(), with);
             if let Err(error) = media.and_then(|media| self.provide(&place, &def, media)) {
                 failed.push(error);
             }

@@ -11,8 +11,9 @@ use target::namespace::NamespaceSpec;
 use target::subsystem::SubsystemSpec;
 use uuid::Uuid;
 
+use super::drives::{OpenedDrive, is_drive, not_open_yet};
 use super::listen::Listening;
-use super::media::Media;
+use super::media::{Before, Media};
 use super::words::{ana, referral, refused, transport_address, wire};
 use super::{Place, Serving};
 use crate::change::Step;
@@ -33,13 +34,15 @@ pub(super) struct Batch {
     /// Namespaces that were removed.
     removed: BTreeSet<Uuid>,
     /// Subsystems that were removed.
-    forgotten: BTreeSet<Nqn>,
+    left: BTreeSet<Nqn>,
     /// Sizes before they were changed, in bytes.
     sizes: BTreeMap<Place, u64>,
     /// Namespaces that became smaller.
     cuts: BTreeMap<Place, Draining>,
     /// The node starts: what was served before is to be what it was.
     pub(super) start: bool,
+    /// Drives that were opened for that.
+    pub(super) opened: BTreeMap<Place, Result<OpenedDrive>>,
     /// Steps are being taken back.
     back: bool,
 }
@@ -120,11 +123,7 @@ impl Serving {
             taken.push(step);
         }
         self.removed.extend(batch.removed);
-        for nqn in batch.forgotten {
-            if self.target.persistent_events(&wire(&nqn)?).is_err() {
-                self.event_logs.forget(&nqn);
-            }
-        }
+        self.event_logs.leave(batch.left);
         for (place, draining) in batch.cuts {
             self.cut_later(place, draining);
         }
@@ -155,20 +154,18 @@ impl Serving {
                     Some(absent) if absent.is_absent() && self.is_known(&place, def) => {
                         Media::absent(absent.bytes())
                     }
+                    _ if batch.start && is_drive(&def.backend) => {
+                        let opened = batch.opened.remove(&place);
+                        let opened = opened.unwrap_or_else(|| Err(not_open_yet(def)));
+                        opened?.not_of(&self.pools, def)?
+                    }
                     in_use => {
                         let seen = self.seen.get(nqn, *nsid, &def.backend);
-                        let known = seen.filter(|_| batch.start).and_then(|s| s.wwid.as_deref());
-                        let before = (known, seen.map(|seen| seen.bytes));
+                        // Whichever drive it is: an operator asks for it.
+                        let before = Before { wwid: None, bytes: seen.map(|seen| seen.bytes) };
                         let shared = self.reactors.len() > 1;
-                        let media = Media::open(def, shared, in_use, before, &self.pools)?;
-                        if batch.start
-                            && let (Backend::Drive { path, .. }, Some(drive)) =
-                                (&def.backend, media.drive())
-                        {
-                            let of = self.pools.opener().pool_of(path, drive)?;
-                            self.pools.check_none_of_ours(path, of)?;
-                        }
-                        media
+                        let with = (&self.machine, &self.pools);
+                        Media::open(def, shared, in_use, &before, with)?
                     }
                 };
                 batch.fresh_media.insert(place, media);
@@ -197,9 +194,13 @@ impl Serving {
         match step {
             Step::AddSubsystem { nqn, def } => self.add_subsystem(nqn, def),
             Step::RemoveSubsystem { nqn, .. } => {
+                // It may come back.
+                if let Ok(events) = self.target.persistent_events(&wire(nqn)?) {
+                    self.event_logs.write(nqn, events);
+                }
                 // Its namespaces were removed before it.
                 let _none = self.target.remove_subsystem(&wire(nqn)?).map_err(refused)?;
-                batch.forgotten.insert(nqn.clone());
+                batch.left.insert(nqn.clone());
                 Ok(())
             }
             Step::AllowAny { nqn, allow } => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::v1::Kind;
 use api::value::{Backend as Kept, Size};
 use engine::Volume;
-use hardware::Generic;
+use hardware::{Generic, Machine};
 use media::Passthrough;
 use media::drive::OpenDrive;
 use media::memory::{Region, RegionOptions};
@@ -26,6 +26,10 @@ const CREATE: &str = "create it, or name its size as in drive:/srv/a.img,size=10
 const WAITED_FOR: &str = "mount its file system, or put the drive back; what is new is served when the namespace is \
                           removed and added again";
 
+/// What to do about one under whose name there is another.
+const BY_NAME: &str = "names of drives change from start to start: put the drive back, or remove the namespace and add it by \
+                       the drive's name under /dev/disk/by-id; so, too, to serve the other one";
+
 /// Whether it is in the folder of devices, where a file would be in the way of the drive, and gone with the machine.
 fn is_of_devices(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
@@ -40,6 +44,17 @@ pub struct Media {
     lock: Option<Arc<Lock>>,
     /// Of a drive that gets commands as they are, what the machine says of it.
     generic: Option<Generic>,
+    /// What identifies its drive, whatever that's name.
+    wwid: Option<String>,
+}
+
+/// What was known of a drive when hosts saw it last.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    /// What identified it.
+    pub wwid: Option<String>,
+    /// Bytes of it that were served: then nothing is made, and what has fewer is another.
+    pub bytes: Option<u64>,
 }
 
 impl Media {
@@ -55,7 +70,7 @@ impl Media {
 
     /// What is not there yet, of `bytes`.
     pub const fn absent(bytes: u64) -> Self {
-        Self { backend: Backend::Absent { bytes }, bytes, lock: None, generic: None }
+        Self { backend: Backend::Absent { bytes }, bytes, lock: None, generic: None, wwid: None }
     }
 
     /// Whether it is not there yet.
@@ -64,14 +79,13 @@ impl Media {
     }
 
     /// Opens what `def` names. `shared`: more than one reactor will use it. `in_use` is what the
-    /// same place is served from now: its lock is ours already. `known` is the identity that its drive had, and `had` how
-    /// many bytes of it were served before: then nothing is made, and what has fewer is another.
+    /// same place is served from now: its lock is ours already. `before` is what is known of its drive.
     pub fn open(
         def: &NamespaceDef,
         shared: bool,
         in_use: Option<&Self>,
-        (known, had): (Option<&str>, Option<u64>),
-        pools: &Pools,
+        before: &Before,
+        (machine, pools): (&Machine, &Pools),
     ) -> Result<Self> {
         match &def.backend {
             Kept::Memory { size } => {
@@ -84,13 +98,15 @@ impl Media {
                     Error::failed(format!("cannot have {size} of memory"), error)
                 })?;
                 let backend = Backend::Memory(Arc::new(region));
-                Ok(Self { backend, bytes: size.bytes(), lock: None, generic: None })
+                Ok(Self { backend, bytes: size.bytes(), lock: None, generic: None, wwid: None })
             }
             Kept::Drive { path, size } => {
                 let asked = size.map(|size| size.bytes());
-                Self::open_drive(path, (asked, had), def.block_size, in_use)
+                Self::open_drive((machine, path), (asked, before), def.block_size, in_use)
             }
-            Kept::Passthrough { path } => Self::open_generic(path, def.block_size, in_use, known),
+            Kept::Passthrough { path } => {
+                Self::open_generic(path, def.block_size, in_use, before.wwid.as_deref())
+            }
             Kept::Volume(path) => Self::of_volume(def, pools.volume(path)?),
             Kept::Snapshot(path) => Self::of_volume(def, pools.snapshot(path)?.volume),
         }
@@ -108,7 +124,7 @@ impl Media {
             return Err(not_meant(&def.backend, id, meant));
         }
         let bytes = volume.len();
-        Ok(Self { backend: Backend::Volume(volume), bytes, lock: None, generic: None })
+        Ok(Self { backend: Backend::Volume(volume), bytes, lock: None, generic: None, wwid: None })
     }
 
     /// Opens the drive of a namespace that waited for it, and of which so many bytes were served before, if it ever was:
@@ -116,23 +132,26 @@ impl Media {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_late(def: &NamespaceDef, known: Option<&str>, had: Option<u64>) -> Result<Self> {
+    pub fn open_late(def: &NamespaceDef, before: &Before, machine: &Machine) -> Result<Self> {
         match &def.backend {
             Kept::Drive { path, size } => {
                 let asked = size.map(|size| size.bytes());
-                Self::open_drive(path, (asked, had), def.block_size, None)
+                Self::open_drive((machine, path), (asked, before), def.block_size, None)
             }
-            Kept::Passthrough { path } => Self::open_generic(path, def.block_size, None, known),
+            Kept::Passthrough { path } => {
+                Self::open_generic(path, def.block_size, None, before.wwid.as_deref())
+            }
             other => Err(Error::new(Kind::Failed, format!("{other} is no drive"))),
         }
     }
 
     fn open_drive(
-        path: &Path,
-        (asked, had): (Option<u64>, Option<u64>),
+        (machine, path): (&Machine, &Path),
+        (asked, before): (Option<u64>, &Before),
         block_size: u32,
         in_use: Option<&Self>,
     ) -> Result<Self> {
+        let had = before.bytes;
         let failed = |error| {
             let error = Error::cannot_open(path, error, CREATE);
             match had {
@@ -146,6 +165,12 @@ impl Media {
         let drive = media::Drive::open(path, options).map_err(failed)?;
         let own = in_use.and_then(|media| media.lock.as_ref());
         let lock = lock_drive(path, &drive, own, Patience::begin())?;
+        // Names of block devices are given as they come: another may have the one that this had.
+        let wwid = machine.identity(path, drive.device_number());
+        if let Some(known) = before.wwid.as_deref().filter(|&known| wwid.as_deref() != Some(known))
+        {
+            return Err(generic::is_another(path, wwid.as_deref(), known).help(BY_NAME));
+        }
         let capacity = drive.capacity();
         if let Some(had) = had.filter(|&had| had > capacity) {
             let (path, now, had) = (path.display(), Size::new(capacity), Size::new(had));
@@ -163,7 +188,7 @@ impl Media {
         let block = u64::from(block_size);
         let bytes = asked.unwrap_or(capacity - capacity % block);
         let backend = Backend::Drive(Arc::new(drive));
-        Ok(Self { backend, bytes, lock: Some(lock), generic: None })
+        Ok(Self { backend, bytes, lock: Some(lock), generic: None, wwid })
     }
 
     /// Opens an NVMe namespace by its generic character device, and holds its block device: what the kernel has mounted,
@@ -194,7 +219,8 @@ impl Media {
         }
         let bytes = drive.capacity();
         let backend = Backend::Passthrough(Arc::new(drive));
-        Ok(Self { backend, bytes, lock: Some(lock), generic: Some(found) })
+        let wwid = found.wwid.clone();
+        Ok(Self { backend, bytes, lock: Some(lock), generic: Some(found), wwid })
     }
 
     /// Why a drive that gets commands as they are is not what it was: it went away, or it has another size. `None` while
@@ -248,9 +274,9 @@ impl Media {
         }
     }
 
-    /// What identifies the drive, whatever its name: of one that gets commands as they are.
+    /// What identifies the drive, whatever its name, where anything does.
     pub fn wwid(&self) -> Option<&str> {
-        self.generic.as_ref()?.wwid.as_deref()
+        self.wwid.as_deref()
     }
 
     /// The volume or the snapshot that it is.

@@ -13,11 +13,8 @@ use crate::desired::Desired;
 fn serving() -> (Serving, tempfile::TempDir) {
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
     let state = tempfile::tempdir().unwrap();
-    (
-        Serving::start(&settings, crate::identity::new_node(), state.path(), Seen::default())
-            .unwrap(),
-        state,
-    )
+    let node = (crate::identity::new_node(), Machine::new());
+    (Serving::start(&settings, node, state.path(), Seen::default()).unwrap(), state)
 }
 
 fn desired(text: &str) -> Desired {
@@ -135,14 +132,22 @@ fn what_happened_in_a_subsystem_is_known_after_a_restart_until_it_is_removed() {
 
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
     let start = || {
-        Serving::start(&settings, crate::identity::new_node(), state.path(), Seen::default())
-            .unwrap()
+        let node = (crate::identity::new_node(), Machine::new());
+        Serving::start(&settings, node, state.path(), Seen::default()).unwrap()
     };
     let mut again = start();
     again.apply(steps(&nothing, &served)).unwrap();
     let after = again.target.persistent_events(&name).unwrap();
     assert!(after.len() > before.len() && after.ends_with(&before), "newest first");
+    // Until the removal is written down it may be taken back.
+    let last = after.len();
+    for _ in 0..2 {
+        again.apply(steps(&served, &nothing)).unwrap();
+        again.apply(steps(&nothing, &served)).unwrap();
+        assert!(again.target.persistent_events(&name).unwrap().len() > last);
+    }
     again.apply(steps(&served, &nothing)).unwrap();
+    again.forget_removed(&nothing);
     again.stop();
 
     let mut third = start();

@@ -22,6 +22,32 @@ fn what_lies_on_one_drive_is_of_it() {
     }
 }
 
+/// Another disk was served under the name that one had before.
+#[test]
+fn a_block_device_is_told_from_others_whatever_its_name() {
+    let machine = Imitation::new();
+    machine.nvme().sas(true).stacked("7:0", "loop0", &[]).stacked("253:0", "dm-0", &[NVME]);
+    machine.stacked("253:1", "dm-1", &[NVME]).stacked("253:2", "vda", &[]);
+    machine.file("devices/virtual/block/dm-0/dm/uuid", "LVM-x1\n");
+    // Made by hand, without one: what lies below it is not what it is.
+    machine.file("devices/virtual/block/dm-1/dm/uuid", "\n");
+    machine.file("devices/virtual/block/vda/serial", "disk-1\n");
+    for (number, identity) in [
+        ((259, 0), Some("eui.0025385b71b0a4f1")),
+        ((259, 1), Some("eui.0025385b71b0a4f1-part1")),
+        ((8, 0), Some("naa.5000c500cb2a1b2f")),
+        ((253, 0), Some("LVM-x1")),
+        ((253, 1), None),
+        ((253, 2), Some("disk-1")),
+        ((7, 0), None),
+        ((9, 9), None),
+    ] {
+        let found = machine.machine().identity(Path::new("any"), Some(number));
+        assert_eq!(found.as_deref(), identity, "{number:?}");
+    }
+    assert_eq!(machine.machine().identity(Path::new("file"), None), None);
+}
+
 #[test]
 fn what_lies_on_several_drives_is_of_none() {
     let machine = Imitation::new();

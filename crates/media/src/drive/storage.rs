@@ -124,6 +124,13 @@ impl Storage {
         self.file.kind() != FileKind::Regular
     }
 
+    pub(super) fn device_number(&self) -> Option<(u32, u32)> {
+        match self.file.kind() {
+            FileKind::Block { major, minor } => Some((major, minor)),
+            FileKind::Regular | FileKind::Character => None,
+        }
+    }
+
     pub(super) fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }

@@ -10,6 +10,7 @@ use api::v1::{
     VolumeChange,
 };
 use api::value::{Name, VolumePath};
+use hardware::Machine;
 
 use crate::node::owner::Owned;
 use crate::node::{Node, Options, Source};
@@ -32,6 +33,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Starts a node with `settings` under `[node]` and `more` behind.
 fn start(dir: &Path, settings: &str, more: &str) -> Arc<Node> {
+    start_on(dir, settings, more, Machine::new())
+}
+
+/// Likewise on a machine.
+fn start_on(dir: &Path, settings: &str, more: &str, machine: Machine) -> Arc<Node> {
     let subsystem = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n");
     let config = dir.join("test.toml");
     fs::write(&config, format!("[node]\n{settings}\n{subsystem}{more}")).unwrap();
@@ -42,7 +48,7 @@ fn start(dir: &Path, settings: &str, more: &str) -> Arc<Node> {
         cpus: None,
         poll: Some(PollPolicy::Interrupt),
     };
-    let node = Node::start(options).unwrap();
+    let node = Node::start_on(options, machine).unwrap();
     assert!(node.wait_for_openings(PATIENCE));
     node
 }

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
+use hardware::{Answer, Script};
+
 use super::*;
 
 fn served_from(path: &Path) -> String {
@@ -92,5 +94,87 @@ fn a_name_that_leads_to_a_drive_of_a_pool_is_not_served() {
     fs::write(dir.join("test.toml"), text).unwrap();
     let refused = node.reload().unwrap_err().to_string();
     assert!(refused.contains("away0 is a drive of pool fast"), "{refused}");
+    node.stop();
+}
+
+/// Names of block devices go from one to the other: another disk was served, with the identity that hosts know.
+#[test]
+fn another_drive_under_the_name_is_not_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let name = dir.join("sda");
+    fs::File::create(&name).unwrap().set_len(1 << 20).unwrap();
+    let asked = served_from(&name);
+    // What hosts saw before anything of it was remembered.
+    let node = start(dir, "", &asked);
+    let before = namespace(&node);
+    assert!(before.served);
+    node.stop();
+    drop(node);
+    let script = Arc::<Script>::default();
+    let on = || Machine::scripted(Arc::clone(&script));
+    let becomes = |serial: &str| script.set(&name, serial, Answer::Denied);
+    becomes("S1");
+    let node = start_on(dir, "", &asked, on());
+    assert_eq!(namespace(&node), before);
+    node.stop();
+    drop(node);
+    becomes("S2");
+    let node = start_on(dir, "", &asked, on());
+    for _ in 0..2 {
+        let absent = namespace(&node);
+        assert!(!absent.served);
+        assert_eq!((absent.uuid, absent.size), (before.uuid, before.size));
+        assert!(said(&node, "sda is another drive (S2) than before (S1)") > 0);
+        assert!(said(&node, "add it by the drive's name under /dev/disk/by-id") > 0);
+        open_late(&node);
+    }
+    becomes("S1");
+    open_late(&node);
+    assert_eq!(namespace(&node), before);
+    // An operator says that the other one is meant.
+    becomes("S2");
+    let nqn = NQN.parse().unwrap();
+    node.remove_namespace(&nqn, 1, Consent::FORCE).unwrap();
+    let new = format!(r#"{{"backend": "drive:{}"}}"#, name.display());
+    node.add_namespace(&nqn, serde_json::from_str(&new).unwrap()).unwrap();
+    node.stop();
+    drop(node);
+    let node = start_on(dir, "", &asked, on());
+    assert!(namespace(&node).served);
+    node.stop();
+}
+
+/// It was opened by whom everything of the node waits for, and the ones after it behind it.
+#[test]
+fn a_drive_that_hangs_when_it_is_opened_holds_up_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let names = ["hangs", "well"].map(|name| dir.join(name));
+    for name in &names {
+        fs::File::create(name).unwrap().set_len(1 << 20).unwrap();
+    }
+    let asked = names.each_ref().map(|name| served_from(name)).concat();
+    let script = Arc::<Script>::default();
+    script.set(&names[0], "S1", Answer::Never);
+    let node = start_on(dir, "", &asked, Machine::scripted(Arc::clone(&script)));
+    let served = |node: &Node| {
+        [1, 2].map(|nsid| node.namespace(&NQN.parse().unwrap(), nsid).unwrap().served)
+    };
+    assert_eq!(served(&node), [false, true]);
+    assert!(said(&node, "waits for its drive: drive:") > 0 && said(&node, "is not open yet") > 0);
+    // It is opened once.
+    for _ in 0..3 {
+        open_late(&node);
+        assert_eq!(script.waiting(), 1);
+    }
+    assert_eq!((served(&node), said(&node, "is not served")), ([false, true], 1));
+    script.set(&names[0], "S1", Answer::Denied);
+    // Whoever opens it has yet to come to its end.
+    let limit = reactor::now_exact() + u64::try_from(PATIENCE.as_nanos()).unwrap();
+    while served(&node) != [true, true] {
+        assert!(reactor::now_exact() < limit, "{:?}", node.events(0));
+        open_late(&node);
+    }
     node.stop();
 }

@@ -10,7 +10,9 @@ use nvme::cqe::Cqe;
 use nvme::event::Event;
 use nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
 use nvme::feature::{NumberOfQueues, SetFeatures, fid};
-use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceList, bits};
+use nvme::identify::{
+    Cns, Identify, IdentifyController, IdentifyNamespace, IndependentNamespace, NamespaceList, bits,
+};
 use nvme::limits::IDENTIFY_BYTES;
 use nvme::log::{GetLogPage, LogOffset};
 use nvme::property::{
@@ -226,6 +228,21 @@ impl Controller {
             return Err(Error::Unsupported(format!("namespace {nsid} is not active")));
         }
         Ok(namespace)
+    }
+
+    /// I/O Command Set Independent Identify Namespace (CNS 08h); `None` for a controller from before that.
+    ///
+    /// # Errors
+    /// Why the admin queue ended, or did not answer.
+    pub async fn independent_namespace(
+        &self,
+        nsid: u32,
+    ) -> Result<Option<Box<IndependentNamespace>>, Error> {
+        match self.identify(Identify::new(Cns::IndependentNamespace, nsid)).await {
+            Ok(page) => Ok(Some(page)),
+            Err(Error::Command { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Identifiers of the active namespaces above `after`, ascending, 1024 at most.

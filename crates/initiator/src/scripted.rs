@@ -44,6 +44,9 @@ pub struct Script {
     pub seed: u64,
     /// Identify Controller says that it has direct write windows.
     pub windows: bool,
+    /// What Identify Controller says of a volatile write cache (VWC), and the namespace's independent features (NSFEAT),
+    /// where the controller has them.
+    pub cache: (u8, Option<u8>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,7 @@ impl Default for Script {
             fault: Fault::None,
             seed: 0,
             windows: true,
+            cache: (0, None),
         }
     }
 }

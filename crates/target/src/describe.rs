@@ -37,9 +37,6 @@ const CQE_BYTES: u32 = 1 << CQE_LOG2;
 /// FRMW bits 3:1: one firmware slot.
 const FRMW_ONE_SLOT: u8 = 1 << 1;
 
-/// Independent NSFEAT bit 5 (VWCNP): the namespace has no volatile write cache, whatever its controller says.
-const NSFEAT_NO_VOLATILE_CACHE: u8 = 1 << 5;
-
 /// Copy descriptor formats there are (CDFS), one bit each: 0h to 3h.
 pub(crate) const COPY_FORMATS: u16 = 0b1111;
 
@@ -286,7 +283,7 @@ pub(crate) fn nvm_controller() -> NvmIdentifyController {
 pub(crate) fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
     let without_cache = match namespace.backend.has_volatile_cache() {
         true => 0,
-        false => NSFEAT_NO_VOLATILE_CACHE,
+        false => namespace_bits::INDEPENDENT_NSFEAT_NO_VOLATILE_CACHE,
     };
     IndependentNamespace {
         nsfeat: namespace_bits::INDEPENDENT_NSFEAT_NO_ID_REUSE | without_cache,

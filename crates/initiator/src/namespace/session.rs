@@ -8,6 +8,7 @@ use std::time::Duration;
 use fabric::race;
 use nvme::ana::State;
 use nvme::event::Event;
+use nvme::identify::namespace_bits;
 use nvme::opcode::io;
 use nvme::status::Status;
 use reactor::sync::Notify;
@@ -384,6 +385,13 @@ impl Session {
 async fn identify(controller: &Controller, nsid: u32) -> Result<(Geometry, u32), Error> {
     let identity = controller.namespace(nsid).await?;
     let transfer_max = controller.association().transfer_max();
-    let geometry = Geometry::new(controller.identity(), &identity, transfer_max)?;
+    let mut geometry = Geometry::new(controller.identity(), &identity, transfer_max)?;
+    // A controller that may have namespaces with a cache says of each that has none.
+    if geometry.volatile_cache
+        && let Some(common) = controller.independent_namespace(nsid).await?
+    {
+        let without = namespace_bits::INDEPENDENT_NSFEAT_NO_VOLATILE_CACHE;
+        geometry.volatile_cache = common.nsfeat & without == 0;
+    }
     Ok((geometry, identity.anagrpid.get()))
 }

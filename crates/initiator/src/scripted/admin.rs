@@ -5,7 +5,9 @@ use nvme::ana::{self, Group, State};
 use nvme::cqe::Cqe;
 use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType, TransportType};
 use nvme::fabrics::{Command, ConnectData};
-use nvme::identify::{Cns, Identify, IdentifyController, NamespaceList, bits};
+use nvme::identify::{
+    Cns, Identify, IdentifyController, IndependentNamespace, NamespaceList, bits,
+};
 use nvme::log::{GetLogPage, LogOffset, lid};
 use nvme::nqn::Nqn;
 use nvme::opcode::admin;
@@ -83,6 +85,13 @@ impl Link {
                     (Cns::Namespace, 1) => {
                         Outcome::Data(self.shared.namespace().as_bytes().to_vec())
                     }
+                    (Cns::IndependentNamespace, 1) => match self.shared.script.cache.1 {
+                        Some(nsfeat) => {
+                            let page = IndependentNamespace { nsfeat, ..Default::default() };
+                            Outcome::Data(page.as_bytes().to_vec())
+                        }
+                        None => done(sqe, Status::INVALID_FIELD.with_dnr()),
+                    },
                     (Cns::Namespace, 2) => Outcome::Data(vec![0; 4096]),
                     (Cns::ActiveNamespaces, 0) => {
                         Outcome::Data(NamespaceList::new([1]).as_bytes().to_vec())
@@ -146,6 +155,7 @@ impl Link {
         IdentifyController {
             vs,
             mdts: 8,
+            vwc: self.shared.script.cache.0,
             oaes: (bits::OAES_NAMESPACE_ATTRIBUTE | bits::OAES_ANA_CHANGE).into(),
             cmic: bits::CMIC_ANA,
             anagrpmax: 4.into(),

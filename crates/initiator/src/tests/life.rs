@@ -5,6 +5,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
+use nvme::identify::bits;
 use nvme::status::Status;
 
 use super::{SUBNQN, on_reactor};
@@ -44,6 +45,23 @@ pub fn with<F: Future<Output = ()> + 'static>(
         let namespace = attach(&peer, options).await;
         test(peer, namespace).await;
     });
+}
+
+/// All namespaces of a controller that may have one with a cache were flushed.
+#[test]
+fn a_namespace_says_that_it_has_no_cache_where_its_controller_has_one() {
+    for (cache, is_volatile) in [
+        ((0, Some(0)), false),
+        ((bits::VWC_PRESENT, None), true),
+        ((bits::VWC_PRESENT, Some(0)), true),
+        ((bits::VWC_PRESENT, Some(1 << 5)), false),
+    ] {
+        on_reactor(async move {
+            let peer = Scripted::start(Script { cache, ..Script::default() });
+            let namespace = attach(&peer, options()).await;
+            assert_eq!(namespace.geometry().volatile_cache, is_volatile, "{cache:?}");
+        });
+    }
 }
 
 pub async fn filled(namespace: &Namespace, byte: u8) -> Buffer {

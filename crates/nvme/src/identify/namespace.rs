@@ -187,6 +187,8 @@ pub mod namespace_bits {
     pub const INDEPENDENT_NSFEAT_NO_ID_REUSE: u8 = 1 << 3;
     /// Independent NSFEAT: the media does not rotate when clear.
     pub const INDEPENDENT_NSFEAT_ROTATIONAL: u8 = 1 << 4;
+    /// Independent NSFEAT (VWCNP): the namespace has no volatile write cache, whatever its controller's VWC says.
+    pub const INDEPENDENT_NSFEAT_NO_VOLATILE_CACHE: u8 = 1 << 5;
     /// NSTAT: the namespace is ready.
     pub const NSTAT_READY: u8 = 1 << 0;
 }

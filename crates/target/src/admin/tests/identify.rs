@@ -91,7 +91,8 @@ fn a_namespace_is_described_by_size_format_and_identifiers() {
     let independent = page(controller, Cns::IndependentNamespace, 5);
     let independent = IndependentNamespace::read_from_bytes(&independent).unwrap();
     assert_eq!((independent.nstat, independent.nmic), (1, 1));
-    assert_ne!(independent.nsfeat & 1 << 5, 0, "memory has no cache to flush (VWCNP)");
+    let without = namespace_bits::INDEPENDENT_NSFEAT_NO_VOLATILE_CACHE;
+    assert_ne!(independent.nsfeat & without, 0, "memory has no cache to flush");
 }
 
 #[test]

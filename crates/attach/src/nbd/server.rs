@@ -30,7 +30,11 @@ pub enum Listener {
         succeeds: bool,
     },
     /// A TCP port.
-    Tcp(TcpListener),
+    Tcp {
+        listener: TcpListener,
+        /// It was asked for: whoever had it before may have been killed, which leaves nothing to tell by.
+        succeeds: bool,
+    },
 }
 
 impl Listener {
@@ -45,7 +49,9 @@ impl Listener {
                 UnixListener::bind(path).map(|listener| Self::Unix { listener, succeeds })
             }
             Place::Tcp(address) => {
-                TcpListener::bind(*address, ListenOptions::default()).map(Self::Tcp)
+                let succeeds = address.port() != 0;
+                let bound = TcpListener::bind(*address, ListenOptions::default());
+                bound.map(|listener| Self::Tcp { listener, succeeds })
             }
         }
     }
@@ -55,14 +61,24 @@ impl Listener {
     pub fn place(&self, asked: &Place) -> Place {
         match self {
             Self::Unix { .. } => asked.clone(),
-            Self::Tcp(listener) => listener.local_addr().map_or_else(|_| asked.clone(), Place::Tcp),
+            Self::Tcp { listener, .. } => {
+                listener.local_addr().map_or_else(|_| asked.clone(), Place::Tcp)
+            }
+        }
+    }
+
+    /// Whether its clients may have been those of a program that was killed: what that had in flight may come after what they
+    /// send again by this one.
+    const fn succeeds(&self) -> bool {
+        match self {
+            Self::Unix { succeeds, .. } | Self::Tcp { succeeds, .. } => *succeeds,
         }
     }
 
     async fn accept(&self) -> io::Result<OwnedFd> {
         match self {
             Self::Unix { listener, .. } => listener.accept_fd().await,
-            Self::Tcp(listener) => Ok(listener.accept_fd().await?.0),
+            Self::Tcp { listener, .. } => Ok(listener.accept_fd().await?.0),
         }
     }
 }
@@ -171,8 +187,7 @@ impl Server {
 
     /// Accepts clients until [`Server::stop`].
     pub async fn listen(self: Rc<Self>, listener: Listener) {
-        if matches!(listener, Listener::Unix { succeeds: true, .. }) {
-            // What that program had in flight may come after what its clients send again by this one.
+        if listener.succeeds() {
             self.disk.succeed();
         }
         let accept = async {
@@ -274,5 +289,31 @@ async fn negotiate(
             }
             Step::Close(why) => return Ok(Negotiated::Refused(why)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By TCP it was not waited for what a program had in flight that was killed, and that came over what its clients sent again.
+    #[test]
+    fn who_may_have_come_after_a_killed_program_knows_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nbd.sock");
+        let succeeds = |place: &Place| {
+            reactor::run(reactor::Config::default(), {
+                let place = place.clone();
+                async move { Listener::bind(&place).unwrap().succeeds() }
+            })
+            .unwrap()
+        };
+        assert!(!succeeds(&Place::Unix(path.clone())));
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(succeeds(&Place::Unix(path)));
+        let any = "127.0.0.1:0".parse().unwrap();
+        assert!(!succeeds(&Place::Tcp(any)), "nobody knew this port");
+        let port = std::net::TcpListener::bind(any).unwrap().local_addr().unwrap();
+        assert!(succeeds(&Place::Tcp(port)));
     }
 }

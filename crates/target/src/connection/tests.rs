@@ -314,6 +314,42 @@ fn compare_and_write_is_one_operation_and_a_lone_half_is_aborted() {
     });
 }
 
+/// The second half of one pair came damaged, and so did the first half of the next: what was left of both was taken for a pair,
+/// and one's data was written where the other's compared.
+#[test]
+fn halves_of_two_pairs_are_no_pair() {
+    with_target(|address, _| async move {
+        let (_admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, Config { ddgst: true, ..PLAIN }, 32).await;
+        let halves = |cids: [u16; 2]| {
+            let [mut compare, mut second] = cids.map(|cid| write(cid, 3, 1, true));
+            compare.opcode = io_opcode::COMPARE;
+            compare.set_fused(Fused::First);
+            second.set_fused(Fused::Second);
+            (compare, second)
+        };
+        let (one, other) = (halves([1, 2]), halves([3, 4]));
+        queue.command(&one.0, &[0; 512]).await;
+        for damaged in [one.1, other.0] {
+            let mut bytes = queue.capsule(&damaged, &[1; 512]);
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            queue.send(&bytes).await;
+        }
+        queue.command(&other.1, &[5; 512]).await;
+        let mut statuses = [Status::SUCCESS; 4];
+        for _ in 0..4 {
+            let cqe = queue.response().await;
+            statuses[usize::from(cqe.cid.get()) - 1] = cqe.status().kind();
+        }
+        let (alone, damaged) = (Status::ABORTED_MISSING_FUSED, Status::TRANSIENT_TRANSPORT_ERROR);
+        assert_eq!(statuses, [alone, damaged, damaged, alone]);
+        queue.command(&read(5, 3, 1), &[]).await;
+        let kept = Seen::Data { cid: 5, bytes: vec![0; 512], success: true };
+        assert_eq!(queue.next().await, kept);
+    });
+}
+
 #[test]
 fn a_host_that_goes_away_in_the_middle_of_a_transfer_leaves_nothing_behind() {
     with_target(|address, target| async move {

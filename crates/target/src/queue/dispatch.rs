@@ -101,9 +101,7 @@ where
 
     /// Waits until no command runs any more.
     pub async fn drained(&self) {
-        if let Some(first) = self.first.take() {
-            first.fail(Status::ABORTED_MISSING_FUSED);
-        }
+        self.part();
         self.slots.drained().await;
     }
 
@@ -116,10 +114,12 @@ where
             return Flow::Pause;
         }
         if !self.queue.admit(cid) {
+            self.part();
             self.queue.refuse(cid, Status::COMMAND_ID_CONFLICT.with_dnr());
             return Flow::Continue;
         }
         if self.queue.closing() {
+            self.part();
             self.queue.retire(cid);
             self.queue.refuse(cid, Status::ABORTED_SQ_DELETION);
             return Flow::Continue;
@@ -140,6 +140,7 @@ where
             completed: Cell::new(false),
         };
         if !capsule.digest_ok {
+            self.part();
             request.fail(Status::TRANSIENT_TRANSPORT_ERROR);
             return Flow::Continue;
         }
@@ -188,6 +189,14 @@ where
             }
         }
         self.lent.replace(lent);
+    }
+
+    /// Aborts the first half of a fused operation, behind which another command stands than its second: one that is none, for
+    /// its identifier or its data. The next second half is another operation's.
+    fn part(&self) {
+        if let Some(first) = self.first.take() {
+            first.fail(Status::ABORTED_MISSING_FUSED);
+        }
     }
 
     /// Joins the two halves of a fused operation (Base 2.1, section 3.4.2): they stand next to each

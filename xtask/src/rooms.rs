@@ -65,6 +65,7 @@ const RULES: [Rule; 5] = [
             ("media/src/drive/simulated.rs", "simulated"),
             ("media/src/drive/faulty.rs", "simulated"),
             ("media/src/pmem/simulated.rs", "simulated"),
+            ("media/src/passthrough/admin.rs", "what a drive said last of how it is"),
             ("engine/src/drives.rs", "whether a drive is bad, once"),
             ("fabric/src/tcp/groups.rs", "connections of all reactors, when they are made"),
             ("target/src/registry.rs", "control state, which I/O never takes"),

@@ -66,6 +66,12 @@ pub(crate) const DSM_RANGES_MAX: usize = 256;
 /// host resets its connection when it waits a minute.
 pub const HEALTH_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often a drive is asked that at most, however many hosts ask: what it tells moves in minutes, and each look holds up
+/// its other commands for some milliseconds.
+pub(crate) const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// How often is looked whether the first answer has come.
+pub(crate) const HEALTH_LOOK: Duration = Duration::from_millis(10);
+
 /// How long an Identify Namespace of a host waits for how much is allocated, which is told as it was then, and how
 /// often a drive is asked that at most.
 pub(crate) const USED_PATIENCE: Duration = Duration::from_millis(500);

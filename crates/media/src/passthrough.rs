@@ -22,6 +22,8 @@ use reactor::passthrough::{Command, Completion, Pace};
 use stdx::num::{low16, low32, u64_of, usize32, usize64};
 use zerocopy::IntoBytes;
 
+use admin::Health;
+
 use crate::drive::again::Again;
 use crate::error::{Error, Kind, Operation};
 use crate::limits::{DSM_RANGES_MAX, TRANSFER_MAX, ZERO_CHUNK};
@@ -77,6 +79,7 @@ pub struct Passthrough {
     silence_told: AtomicBool,
     /// Copies by itself: says so, and has not refused it.
     copies: AtomicBool,
+    health: Health,
 }
 
 /// Where a command is.
@@ -124,6 +127,7 @@ impl Passthrough {
             silence,
             silence_told: AtomicBool::new(false),
             copies: AtomicBool::new(described.copy_max() > 0),
+            health: Health::default(),
             link,
             described,
         })

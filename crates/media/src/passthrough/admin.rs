@@ -5,12 +5,15 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nvme::identify::{Cns, IdentifyNamespace, NSID_ALL};
 use nvme::limits::IDENTIFY_BYTES;
 use nvme::log::{GetLogPage, Smart, lid};
 use nvme::opcode::admin;
+use nvme::status::Status;
+use reactor::Nanos;
 use reactor::passthrough::{Command, Completion};
 use stdx::num::u64_of;
 use zerocopy::FromBytes;
@@ -18,10 +21,71 @@ use zerocopy::FromBytes;
 use super::link::Link;
 use super::{Answer, Described, Failure, Outcome, Passthrough, Span, outcome};
 use crate::error::{Error, Kind, Operation};
-use crate::limits::{HEALTH_PATIENCE, USED_EVERY, USED_PATIENCE};
+use crate::limits::{HEALTH_EVERY, HEALTH_LOOK, HEALTH_PATIENCE, USED_EVERY, USED_PATIENCE};
 
 /// Bytes of SMART / Health Information.
 const HEALTH_BYTES: usize = size_of::<Smart>();
+
+/// What the drive said last of how it is.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// When it was asked last.
+    asked: Option<Nanos>,
+    told: Option<Told>,
+}
+
+/// An answer, to be given again.
+#[derive(Clone, Debug)]
+enum Told {
+    Page(Vec<u8>),
+    Drive(Status),
+    Media(Kind),
+}
+
+/// What becomes of who wants to know how the drive is.
+enum Next {
+    /// It is to be asked.
+    Ask,
+    /// It was asked just now.
+    Told(Told),
+    /// Likewise, and nothing was heard yet.
+    Wait,
+}
+
+impl Health {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self, now: Nanos) -> Next {
+        let mut book = self.book();
+        let is_late =
+            |asked: Nanos| u128::from(now.saturating_sub(asked)) >= HEALTH_EVERY.as_nanos();
+        if book.asked.is_none_or(is_late) {
+            book.asked = Some(now);
+            return Next::Ask;
+        }
+        book.told.clone().map_or(Next::Wait, Next::Told)
+    }
+
+    fn learn(&self, answer: &Answer<Vec<u8>>) {
+        self.book().told = Some(match answer {
+            Ok(page) => Told::Page(page.clone()),
+            Err(Failure::Drive(status)) => Told::Drive(*status),
+            Err(Failure::Media(error)) => Told::Media(error.kind),
+        });
+    }
+}
+
+/// What an operation is called that asks for a page.
+const fn page_of(bytes: usize) -> Span {
+    Span { operation: Operation::Read, offset: 0, len: bytes as u64 }
+}
 
 /// Get Log Page of SMART / Health Information, and the namespace that it names: its own where the drive tells
 /// namespaces apart, else all of the drive's.
@@ -78,13 +142,37 @@ impl Passthrough {
         blocks.min(self.described.namespace.nsze.get()) * u64::from(self.block_size())
     }
 
-    /// SMART / Health Information as the drive tells it now.
+    /// SMART / Health Information as the drive tells it now, or told a moment ago: whoever asks, it is asked once a second.
     ///
     /// # Errors
     /// As [`read`](Self::read); `Timeout` for a drive that does not answer soon.
     pub async fn health(&self) -> Answer<Vec<u8>> {
-        let (command, nsid) = health_command(&self.link, &self.described);
-        self.ask(&command, nsid, HEALTH_BYTES, HEALTH_PATIENCE).await
+        let span = page_of(HEALTH_BYTES);
+        let wait = async {
+            loop {
+                match self.health.next(reactor::now()) {
+                    Next::Ask => return None,
+                    Next::Told(told) => return Some(told),
+                    Next::Wait => reactor::sleep(HEALTH_LOOK).await,
+                }
+            }
+        };
+        let told = match reactor::timeout(HEALTH_PATIENCE, wait).await {
+            _ if self.is_gone() => return Err(span.error(Kind::Gone).into()),
+            Ok(told) => told,
+            Err(reactor::Elapsed) => return Err(span.error(Kind::Timeout).into()),
+        };
+        match told {
+            Some(Told::Page(page)) => Ok(page),
+            Some(Told::Drive(status)) => Err(Failure::Drive(status)),
+            Some(Told::Media(kind)) => Err(span.error(kind).into()),
+            None => {
+                let (command, nsid) = health_command(&self.link, &self.described);
+                let answer = self.ask(&command, nsid, HEALTH_BYTES, HEALTH_PATIENCE).await;
+                self.health.learn(&answer);
+                answer
+            }
+        }
     }
 
     /// Whether it is a while ago that the drive was asked how much is allocated.
@@ -124,7 +212,7 @@ impl Passthrough {
         bytes: usize,
         within: Duration,
     ) -> Answer<Vec<u8>> {
-        let span = Span { operation: Operation::Read, offset: 0, len: u64_of(bytes) };
+        let span = page_of(bytes);
         if self.is_gone() {
             return Err(span.error(Kind::Gone).into());
         }

@@ -80,19 +80,20 @@ async fn admin_command(controller: &Controller, request: Request) {
 /// Brings what a command needs to be decided: the host's data, and what a drive says by now.
 async fn ready(controller: &Controller, request: &Request) -> Result<Vec<u8>, Status> {
     if let Some(drive) = controller.drive_to_refresh(request.sqe()) {
-        let _turn = request.work(ADMIN_DATA_BYTES).await?;
+        drop(request.work(ADMIN_DATA_BYTES).await?);
         drive.refresh_used().await;
     }
     host_data(request).await
 }
 
-/// Has a drive say how it is: in the host's turn, as drives do that one at a time.
+/// Has a drive say how it is, when it is the host's turn. Who waits for the drive has no part of the work that the core does:
+/// a drive that hangs would keep that for seconds, and longer than it is there.
 async fn ask_drive(
     controller: &Controller,
     request: &Request,
     asked: AskedDrive,
 ) -> Result<Vec<u8>, Fault> {
-    let _turn = request.work(ADMIN_DATA_BYTES).await?;
+    drop(request.work(ADMIN_DATA_BYTES).await?);
     controller.ask_drive(asked).await
 }
 

@@ -1,6 +1,7 @@
 //! What is a drive's to answer, of a namespace that is one.
 
 use std::io;
+use std::time::Duration;
 
 use media::passthrough::Sent;
 use nvme::event::Event;
@@ -66,6 +67,11 @@ async fn ask(controller: &Controller, command: GetLogPage) -> Result<Vec<u8>, St
     controller.ask_drive(asked).await.map_err(|fault| fault.status)
 }
 
+/// A drive is asked again by now.
+async fn later() {
+    reactor::sleep(Duration::from_secs(1)).await;
+}
+
 fn lpa(controller: &Controller) -> u8 {
     let identify = Identify::new(Cns::Controller, 0).to_sqe(1);
     IdentifyController::read_from_bytes(&data_of(controller, identify, 4096)).unwrap().lpa
@@ -92,6 +98,25 @@ fn the_health_of_a_drives_namespace_is_the_drives() {
         assert_eq!((long.len(), &long[..12]), (1 << 20, &page()[500..]));
         assert!(long[12..].iter().all(|&byte| byte == 0));
         assert!(drive.got().iter().all(|got| got.command == command && got.data.len() == 512));
+    });
+}
+
+/// A host that asked in a loop had the drive do little else.
+#[test]
+fn a_drive_is_asked_once_a_second_how_it_is() {
+    reactor::simulate(1, async {
+        let drive = Scripted::new(Says::new(), health);
+        let (_rig, connected) = with(&drive);
+        let controller = connected.controller();
+        for answered in [Ok(page()), Err(Status::INTERNAL_ERROR)] {
+            for _ in 0..100 {
+                assert_eq!(ask(controller, smart_at(2, 0, 512)).await, answered);
+            }
+            assert_eq!(drive.got().len(), 1);
+            // Also what it refuses, or does not tell in time.
+            drive.answer_with(|_| Some(Ok(Status::INTERNAL_ERROR)));
+            later().await;
+        }
     });
 }
 
@@ -149,7 +174,7 @@ fn what_is_wrong_with_a_command_comes_to_no_drive() {
 
 #[test]
 fn what_a_drive_says_in_place_of_its_health_is_told() {
-    on_reactor(async {
+    reactor::simulate(1, async {
         let drive = Scripted::new(Says::new(), health);
         let (_rig, connected) = with(&drive);
         let controller = connected.controller();
@@ -163,6 +188,7 @@ fn what_a_drive_says_in_place_of_its_health_is_told() {
             (ENODEV, Status::ANA_INACCESSIBLE),
         ];
         for (error, status) in errors {
+            later().await;
             drive.answer_with(move |_| Some(Err(io::Error::from_raw_os_error(error))));
             assert_eq!(ask(controller, smart_at(2, 0, 512)).await, Err(status), "{error}");
         }
@@ -236,7 +262,7 @@ fn a_drive_that_was_busy_when_it_was_opened_is_asked_later() {
 /// Events are ours: reading a drive's page clears them as reading the subsystem's does, unless it fails.
 #[test]
 fn a_drives_health_acknowledges_our_events_once_it_was_told() {
-    on_reactor(async {
+    reactor::simulate(1, async {
         let drive = Scripted::new(Says::new(), health);
         let (_rig, connected) = with(&drive);
         let controller = connected.controller();
@@ -256,9 +282,11 @@ fn a_drives_health_acknowledges_our_events_once_it_was_told() {
         raise();
         assert!(!told(), "it is retained, and so masked");
         drive.answer_with(|_| Some(Ok(Status::INTERNAL_ERROR)));
+        later().await;
         ask(controller, clearing).await.unwrap_err();
         assert!(told(), "it is told again");
         drive.answer_with(health);
+        later().await;
         ask(controller, clearing).await.unwrap();
         assert!(!told());
         raise();

@@ -250,6 +250,21 @@ impl Passthrough {
         self.over(io::WRITE_ZEROES, Operation::WriteZeroes, offset, len, most, flags).await
     }
 
+    /// The most bytes that are made zeroes by one command.
+    #[must_use]
+    pub fn zeroes_piece(&self) -> u64 {
+        match self.described.has_write_zeroes() {
+            true => self.described.zeroes_max(),
+            false => u64_of(ZERO_CHUNK.min(self.transfer)),
+        }
+    }
+
+    /// The most bytes that one Write Uncorrectable names.
+    #[must_use]
+    pub fn uncorrectable_piece(&self) -> u64 {
+        self.described.uncorrectable_max()
+    }
+
     async fn write_zero_bytes(&self, offset: u64, len: u64, fua: bool) -> Answer<()> {
         let mut done = 0;
         while done < len {
@@ -283,43 +298,39 @@ impl Passthrough {
         self.over(io::WRITE_UNCORRECTABLE, Operation::Write, offset, len, most, 0).await
     }
 
-    /// Tells the drive that ranges are needed no more: by as few commands as it takes.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read); `Unsupported` for a drive without Dataset Management.
-    pub async fn deallocate(&self, ranges: &[LbaRange]) -> Answer<()> {
-        let block = u64::from(self.block_size());
-        let span_of = |range: &LbaRange| Span {
-            operation: Operation::Deallocate,
-            offset: range.start().get() * block,
-            len: u64::from(range.blocks()) * block,
-        };
-        let Some(first) = ranges.first() else { return Ok(()) };
-        if !self.described.has_dataset_management() {
-            return Err(span_of(first).error(Kind::Unsupported).into());
-        }
+    /// Ranges as the drive takes them: what each Dataset Management names, of which there are as few as it takes. Nothing
+    /// for a drive without that command.
+    pub fn deallocations(&self, ranges: &[LbaRange]) -> impl Iterator<Item = Vec<DsmRange>> {
         let (count_max, range_max, blocks_max) = self.described.deallocate_limits();
         let count_max = count_max.min(DSM_RANGES_MAX);
-        let (mut list, mut listed) = (Vec::with_capacity(ranges.len().min(count_max)), 0);
-        let mut pieces = ranges.iter().flat_map(|range| cut(*range, range_max.min(blocks_max)));
-        let mut next = pieces.next();
-        while let Some((slba, blocks)) = next {
-            list.push(DsmRange { cattr: 0.into(), blocks: blocks.into(), slba: slba.into() });
-            listed += u64::from(blocks);
-            next = pieces.next();
-            let more = next.map(|(_, blocks)| listed + u64::from(blocks));
-            if list.len() < count_max && more.is_some_and(|sum| sum <= u64::from(blocks_max)) {
-                continue;
+        let ranges = if self.described.has_dataset_management() { ranges } else { &[] };
+        let pieces = ranges.iter().flat_map(move |range| cut(*range, range_max.min(blocks_max)));
+        let mut pieces = pieces.peekable();
+        std::iter::from_fn(move || {
+            let (mut list, mut listed) = (Vec::new(), 0);
+            while list.len() < count_max {
+                let fits =
+                    |(_, blocks): &(u64, u32)| listed + u64::from(*blocks) <= u64::from(blocks_max);
+                let Some((slba, blocks)) = pieces.next_if(fits) else { break };
+                list.push(DsmRange { cattr: 0.into(), blocks: blocks.into(), slba: slba.into() });
+                listed += u64::from(blocks);
             }
-            self.deallocate_at_once(&list, span_of(first)).await?;
-            list.clear();
-            listed = 0;
-        }
-        Ok(())
+            (!list.is_empty()).then_some(list)
+        })
     }
 
-    /// One Dataset Management of as many ranges as the drive takes.
-    async fn deallocate_at_once(&self, ranges: &[DsmRange], span: Span) -> Answer<()> {
+    /// Tells the drive that the ranges of [one of its commands](Self::deallocations) are needed no more.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn deallocate(&self, ranges: &[DsmRange]) -> Answer<()> {
+        let Some(first) = ranges.first() else { return Ok(()) };
+        let block = u64::from(self.block_size());
+        let span = Span {
+            operation: Operation::Deallocate,
+            offset: first.slba.get() * block,
+            len: u64::from(first.blocks.get()) * block,
+        };
         let mut list = buffer::alloc(size_of_val(ranges)).await;
         list.copy_from_slice(ranges.as_bytes());
         // 0's based.

@@ -80,6 +80,13 @@ impl Blocks {
         })
     }
 
+    /// The bytes in pieces of at most `bytes`, whoever else is active: what a drive takes as one command.
+    pub fn of_size(self, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+        let end = self.offset + self.length;
+        let starts = (self.offset..end).step_by(usize64(bytes.max(1)));
+        starts.map(move |at| (at, bytes.min(end - at)))
+    }
+
     /// The bytes in pieces of at most `bytes`, or the [part](PARTS_SHARED) of it that one has now, in order: offset
     /// and length.
     pub fn pieces(self, bytes: u64) -> impl Iterator<Item = (u64, usize)> {

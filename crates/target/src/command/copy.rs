@@ -127,20 +127,16 @@ async fn move_blocks(at: &Attached, leg: &Leg, slot: &impl Slot) -> Result<(), S
     let from = leg.from.as_deref().unwrap_or(at);
     let pieces = leg.source.pieces(PIECE_BYTES).zip(leg.destination.pieces(PIECE_BYTES));
     for ((source, length), (destination, _)) in pieces {
-        let _turn = slot.work(4 * length).await?;
         let _place = slot.place(at, length).await?;
+        let _under_way = at.ranges().enter(leg.destination.range).await;
+        let _turn = slot.work(4 * length).await?;
         from.permit(CommandGroup::Read)?;
-        if at.is_beside(from) {
-            let _under_way = at.ranges().enter(leg.destination.range).await;
-            slot.permit()?;
-            at.permit_change()?;
-            if at.copy_within(from, source, destination, length).await? {
-                reactor::yield_now().await;
-                continue;
-            }
+        at.permit_change()?;
+        if at.is_beside(from) && at.copy_within(from, source, destination, length).await? {
+            reactor::yield_now().await;
+            continue;
         }
         let data = Gathered::of_pool(from.load(source, length).await?, None);
-        let (data, _under_way) = at.enter_with(data, leg.destination.range).await;
         slot.permit()?;
         at.permit_change()?;
         at.store(destination, data, false).await?;

@@ -4,11 +4,9 @@
 use nvme::nvm::{DatasetManagement, LbaRange};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use stdx::num::usize64;
 
 use super::gather::gather_list;
 use super::{Attached, Reply, Slot};
-use crate::limits::PIECE_BYTES;
 
 pub async fn dataset_management(
     at: &Attached,
@@ -40,12 +38,10 @@ pub async fn dataset_management(
     Ok(Reply::SUCCESS)
 }
 
-/// All ranges at once, for a drive that gets commands as they are.
+/// All ranges together, for a drive that gets commands as they are: as many as it takes at once are a piece.
 async fn together(at: &Attached, ranges: &[LbaRange], slot: &impl Slot) -> Result<Reply, Status> {
-    // As everywhere: who has a turn waits for no ranges.
     let _under_way = at.ranges().enter_all(ranges).await;
-    let _turn = slot.work(usize64(PIECE_BYTES)).await?;
     at.permit_change()?;
-    at.deallocate_together(ranges).await?;
+    at.deallocate_together(ranges, slot).await?;
     Ok(Reply::SUCCESS)
 }

@@ -296,7 +296,7 @@ async fn execute_other(at: &Attached, command: Command, sqe: &Sqe, slot: &impl S
         Command::ReservationRelease(fields) => reservation::release(at, fields, sqe, slot).await,
         Command::ReservationReport(fields) => reservation::report(at, fields, sqe, slot).await,
         Command::WriteUncorrectable(range) => {
-            uncorrectable::write_uncorrectable(at, range, slot).await
+            Box::pin(uncorrectable::write_uncorrectable(at, range, slot)).await
         }
     };
     done.unwrap_or_else(Reply::failed)

@@ -6,7 +6,9 @@
 //! under way on the range are waited for. A command that completes within one poll needs no entry
 //! here; it only asks whether its range is free, which is one comparison while nobody holds anything.
 //!
-//! Whoever waits here holds no buffer of the pool: what it waits for may need one.
+//! Whoever waits here holds no buffer of the pool: what it waits for may need one. Nor has it its host's turn to work
+//! ([`Slot::work`](super::Slot::work)): what is under way on a range waits for that. Places in a drive
+//! ([`Slot::place`](super::Slot::place)) are taken before either.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -130,12 +130,21 @@ impl Attached {
     ///
     /// # Errors
     /// Invalid Command Opcode where the backend has no such command; as [`Attached::store`].
-    pub(super) async fn write_uncorrectable(&self, blocks: Blocks) -> Result<(), Status> {
+    pub(super) async fn write_uncorrectable(
+        &self,
+        blocks: Blocks,
+        slot: &impl Slot,
+    ) -> Result<(), Status> {
         match self.namespace().backend.passthrough() {
             Some(drive) if drive.described().has_write_uncorrectable() => {
-                let _in_use = self.use_backend(blocks.offset, blocks.length)?;
-                let done = drive.write_uncorrectable(blocks.offset, blocks.length).await;
-                done.map_err(|e| status_of_drive(&e))
+                for (offset, length) in blocks.of_size(drive.uncorrectable_piece()) {
+                    let _turn = slot.work(usize64(PIECE_BYTES)).await?;
+                    self.permit_change()?;
+                    let _in_use = self.use_backend(offset, length)?;
+                    let done = drive.write_uncorrectable(offset, length).await;
+                    done.map_err(|e| status_of_drive(&e))?;
+                }
+                Ok(())
             }
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
@@ -257,10 +266,7 @@ impl Attached {
                     _ => Ok(()),
                 }
             }
-            Backend::Passthrough(_) => {
-                let _turn = slot.work(usize64(PIECE_BYTES)).await?;
-                self.deallocate_together(&[blocks.range]).await
-            }
+            Backend::Passthrough(_) => self.deallocate_together(&[blocks.range], slot).await,
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 for (offset, length) in blocks.cuts(HOLE_BYTES) {
@@ -281,23 +287,33 @@ impl Attached {
     }
 
     /// As [`deallocate`](Self::deallocate), for all ranges of a command: a drive that gets commands as they are has
-    /// them as one. Whoever calls this has the host's turn.
+    /// them in as few as it takes, each of which waits for the host's turn. What is named by later ones stays where the
+    /// host is lost meanwhile: it may have written there by another path.
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn deallocate_together(&self, ranges: &[LbaRange]) -> Result<(), Status> {
+    pub(super) async fn deallocate_together(
+        &self,
+        ranges: &[LbaRange],
+        slot: &impl Slot,
+    ) -> Result<(), Status> {
         let Some(drive) = self.namespace().backend.passthrough() else { return Err(self.gone()) };
-        let mut in_use = None;
-        for range in ranges {
-            let blocks = self.blocks(*range)?;
-            in_use = Some(self.use_backend(blocks.offset, blocks.length)?);
+        for piece in drive.deallocations(ranges) {
+            let _turn = slot.work(usize64(PIECE_BYTES)).await?;
+            self.permit_change()?;
+            let mut in_use = None;
+            for range in ranges {
+                let blocks = self.blocks(*range)?;
+                in_use = Some(self.use_backend(blocks.offset, blocks.length)?);
+            }
+            let done = drive.deallocate(&piece).await;
+            drop(in_use);
+            match done {
+                Err(Failure::Media(e)) if e.kind == Kind::Unsupported => return Ok(()),
+                done => done.map_err(|e| status_of_drive(&e))?,
+            }
         }
-        let done = drive.deallocate(ranges).await;
-        drop(in_use);
-        match done {
-            Err(Failure::Media(e)) if e.kind == Kind::Unsupported => Ok(()),
-            done => done.map_err(|e| status_of_drive(&e)),
-        }
+        Ok(())
     }
 
     /// Makes the blocks read as zeroes; with `deallocate` their space may be given back, with `fua` an NVMe drive is
@@ -329,9 +345,16 @@ impl Attached {
                 done.map_err(|e| status_of(&e))
             }
             Backend::Passthrough(drive) => {
-                let _turn = slot.work(usize64(PIECE_BYTES)).await?;
-                let done = drive.write_zeroes(blocks.offset, blocks.length, deallocate, fua).await;
-                done.map_err(|e| status_of_drive(&e))
+                let zeroes = async {
+                    for (offset, length) in blocks.of_size(drive.zeroes_piece()) {
+                        let _turn = slot.work(usize64(PIECE_BYTES)).await?;
+                        let done = drive.write_zeroes(offset, length, deallocate, fua).await;
+                        done.map_err(|e| status_of_drive(&e))?;
+                    }
+                    Ok(())
+                };
+                // On the heap: too large for the slot that every command has.
+                Box::pin(zeroes).await
             }
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             // The space is given back either way: there is nothing to be had for keeping it.

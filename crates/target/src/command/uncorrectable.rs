@@ -2,10 +2,8 @@
 
 use nvme::nvm::LbaRange;
 use nvme::status::Status;
-use stdx::num::usize64;
 
 use super::{Attached, Reply, Slot};
-use crate::limits::PIECE_BYTES;
 
 pub async fn write_uncorrectable(
     at: &Attached,
@@ -14,10 +12,7 @@ pub async fn write_uncorrectable(
 ) -> Result<Reply, Status> {
     let run = at.blocks(range)?;
     at.permit_change()?;
-    let _turn = slot.work(usize64(PIECE_BYTES)).await?;
     let _under_way = at.ranges().enter(run.range).await;
-    slot.permit()?;
-    at.permit_change()?;
-    at.write_uncorrectable(run).await?;
+    at.write_uncorrectable(run, slot).await?;
     Ok(Reply::SUCCESS)
 }

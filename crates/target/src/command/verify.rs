@@ -19,8 +19,8 @@ pub async fn verify(at: &Attached, command: &Verify, slot: &impl Slot) -> Result
     // Memory holds what it holds: there is nothing to find out by reading it.
     if at.region().is_none() {
         for (offset, length) in run.pieces(PIECE_BYTES) {
-            let _turn = slot.work(length).await?;
             let _place = slot.place(at, length).await?;
+            let _turn = slot.work(length).await?;
             at.load(offset, length).await?;
             // What is in memory is read without waiting.
             reactor::yield_now().await;

@@ -194,6 +194,39 @@ fn a_drives_limits_of_dataset_management_are_kept() {
     });
 }
 
+/// A host was gone, and wrote by another path, and the rest of what it had asked for came over that.
+#[test]
+fn a_drive_gets_no_more_commands_of_a_host_that_is_gone() {
+    on_reactor(async {
+        let mut says = Says::new();
+        // Small units for all of them.
+        (says.limits.dmrl, says.limits.dmrsl) = (3, 10.into());
+        (says.limits.wzsl, says.limits.wusl) = (1, 1);
+        let can = bits::ONCS_WRITE_ZEROES | bits::ONCS_WRITE_UNCORRECTABLE;
+        says.controller.oncs = (says.controller.oncs.get() | can).into();
+        let drive = Scripted::new(says, |_| None);
+        let place = drive.place();
+        let at = place.attach(HOST);
+        let (deallocate, list) = dsm(true, &[(0, 1000)]);
+        let ranged = |opcode| {
+            let mut sqe = Sqe::new(opcode, 1, 1);
+            sqe.cdw12 = 0xff.into();
+            sqe
+        };
+        let all = [deallocate, ranged(nvm::WRITE_ZEROES), ranged(nvm::WRITE_UNCORRECTABLE)];
+        for mut sqe in all {
+            let host = Double::with(&list, By::Capsule);
+            host.pieces.set(2);
+            if sqe.opcode == nvm::DATASET_MANAGEMENT {
+                host.describe(&mut sqe, list.len());
+            }
+            assert_eq!(host.run(&at, &sqe).await.status, Status::ABORTED_SQ_DELETION);
+            let got: Vec<_> = drive.got().iter().map(|got| got.command.opcode).collect();
+            assert_eq!(got, [sqe.opcode; 2]);
+        }
+    });
+}
+
 fn copy(destination: u64, ranges: &[(u64, u32)]) -> (Sqe, Vec<u8>) {
     (copy_sqe(destination, ranges.len(), CopyFormat::Format0), sources0(ranges))
 }

@@ -215,6 +215,10 @@ pub struct Double {
     pub notices: RefCell<Vec<Notice>>,
     /// Its share, of which there is plenty.
     pub account: Rc<Account>,
+    /// Its share of turns to work.
+    pub turns: Rc<Account>,
+    /// Its queue ends before the piece of work behind so many.
+    pub pieces: Cell<u32>,
 }
 
 impl Default for Double {
@@ -233,6 +237,8 @@ impl Default for Double {
             controllers: Vec::new(),
             notices: RefCell::default(),
             account: Account::new(&Ledger::new(1 << 30)),
+            turns: Account::new(&Ledger::new(1 << 30)),
+            pieces: Cell::new(u32::MAX),
         }
     }
 }
@@ -319,7 +325,11 @@ impl Slot for Double {
     }
 
     async fn work(&self, _bytes: usize) -> Result<Grant, Status> {
-        let grant = self.account.take(1).await;
+        let grant = self.turns.take(1).await;
+        match self.pieces.get().checked_sub(1) {
+            Some(left) => self.pieces.set(left),
+            None => self.ended.set(true),
+        }
         self.permit().map(|()| grant)
     }
 

@@ -3,11 +3,14 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use nvme::sqe::Sgl;
+use nvme::nvm::CopyFormat;
+use nvme::opcode::io;
+use nvme::sqe::{Sgl, Sqe};
 use nvme::status::Status;
+use reactor::budget::{Account, Ledger};
 
 use super::double::*;
-use super::io::{range, read_sqe, write_sqe};
+use super::io::{copy_sqe, range, read_sqe, sources0, write_sqe};
 use crate::command::{AtOnce, Begun, begin, execute};
 
 /// A host that leaves its data where it is must not keep a pool from giving space back, or from closing.
@@ -113,5 +116,39 @@ fn writes_that_wait_for_room_in_the_log_keep_their_data() {
             let read = Double::none().run(&at, &sqe).await.data;
             assert!(bytes_of(&read) == pattern(block, 4096), "block {block}");
         }
+    });
+}
+
+/// A Compare and Write waited for a Write Zeroes of its blocks, that for its host's turn, and the Copy that had the turn for the
+/// blocks. None of them ended, nor did anybody's command for these blocks.
+#[test]
+fn who_has_the_turn_waits_for_no_blocks() {
+    on_reactor(async {
+        let place = Place::new(On::File, 1, 64, 4096).await;
+        let at = place.attach(HOST);
+        let turns = Account::new(&Ledger::new(1));
+        let list = sources0(&[(32, 8)]);
+        let run = |mut sqe: Sqe, data: &[u8]| {
+            let (at, turns) = (at.clone(), turns.clone());
+            let mut host = Double::with(data, By::Capsule);
+            host.turns = turns;
+            if !data.is_empty() {
+                host.describe(&mut sqe, data.len());
+            }
+            Box::pin(async move { host.run(&at, &sqe).await.status })
+        };
+        let mut copy = run(copy_sqe(0, 1, CopyFormat::Format0), &list);
+        assert!(at_once(copy.as_mut()).is_none(), "it reads, and has the turn");
+        let mut zeroes = Sqe::new(io::WRITE_ZEROES, 1, 1);
+        zeroes.cdw12 = 7.into();
+        let mut zeroes = run(zeroes, &[]);
+        assert!(at_once(zeroes.as_mut()).is_none(), "it waits for its turn");
+        let held = at.clone();
+        let mut hold = Box::pin(async move { drop(held.ranges().hold(range(0, 8)).await) });
+        assert!(at_once(hold.as_mut()).is_none(), "both are under way");
+        let (copy, zeroes) = (reactor::spawn(copy), reactor::spawn(zeroes));
+        reactor::timeout(Duration::from_secs(10), hold).await.expect("they end");
+        let done = Some(Status::SUCCESS);
+        assert_eq!((copy.await, zeroes.await), (done, done));
     });
 }

@@ -33,6 +33,8 @@ pub struct Ranges {
     under_way: RefCell<Slab<LbaRange>>,
     /// Raised after everything that ends here.
     ended: Signal,
+    /// Holds that wait for what is under way.
+    clearing: RefCell<Vec<Rc<Clearing>>>,
     /// Commands that want to enter.
     entering: Cell<usize>,
     /// Commands that the backend has.
@@ -49,6 +51,27 @@ pub struct Ranges {
 pub struct UnderWay<'a> {
     ranges: &'a Ranges,
     index: u32,
+}
+
+/// A hold that waits for what was under way on its range when it came. Nothing more enters there: what ends is counted, and
+/// not looked for among all that is under way, of which there may be much and of holds many.
+#[derive(Debug)]
+struct Clearing {
+    range: LbaRange,
+    left: Cell<usize>,
+    done: Signal,
+}
+
+/// Forgets it when whoever waits is done or gone.
+struct Waits<'a> {
+    ranges: &'a Ranges,
+    clearing: Rc<Clearing>,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.ranges.clearing.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.clearing));
+    }
 }
 
 /// A held range; released when dropped.
@@ -70,6 +93,7 @@ impl Ranges {
             holds: RefCell::new(holds),
             under_way: RefCell::new(Slab::new(MAX_RANGES_IN_FLIGHT)),
             ended: Signal::new(),
+            clearing: RefCell::default(),
             entering: Cell::new(0),
             in_backend: GracePeriod::default(),
             places: Ledger::new(DRIVE_SHARED_BYTES),
@@ -173,10 +197,20 @@ impl Ranges {
         self.ended.raise();
     }
 
+    fn under_way_on(&self, range: LbaRange) -> usize {
+        let under_way = self.under_way.borrow();
+        under_way.iter().filter(|(_, entered)| entered.overlaps(range)).count()
+    }
+
     async fn cleared(&self, range: LbaRange) {
-        let is_clear =
-            || self.under_way.borrow().iter().all(|(_, entered)| !entered.overlaps(range));
-        self.until(|| is_clear().then_some(())).await;
+        let left = self.under_way_on(range);
+        if left == 0 {
+            return;
+        }
+        let clearing = Rc::new(Clearing { range, left: Cell::new(left), done: Signal::new() });
+        self.clearing.borrow_mut().push(Rc::clone(&clearing));
+        let waits = Waits { ranges: self, clearing };
+        waits.clearing.done.until(|| waits.clearing.left.get() == 0).await;
     }
 
     /// Asks `ready` now and after everything that ends here.
@@ -235,6 +269,16 @@ impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         let entered = self.ranges.under_way.borrow_mut().remove(self.index);
         assert!(entered.is_some(), "a command that leaves has entered");
+        if let Some(entered) = entered {
+            let all = self.ranges.clearing.borrow();
+            for clearing in all.iter().filter(|clearing| clearing.range.overlaps(entered)) {
+                // One whose hold was given up counts what came after, too, and nobody asks.
+                clearing.left.set(clearing.left.get().saturating_sub(1));
+                if clearing.left.get() == 0 {
+                    clearing.done.raise();
+                }
+            }
+        }
         self.ranges.ended.raise();
     }
 }
@@ -295,6 +339,31 @@ mod tests {
             assert!(at_once(second.as_mut()).is_none(), "the write is under way");
             drop(write);
             assert!(at_once(second.as_mut()).is_some());
+        });
+    }
+
+    /// One host's Deallocates of many ranges, and as many holds as there may be: each end of a command had each hold look at all
+    /// that was under way, and the core did nothing else.
+    #[test]
+    fn the_end_of_a_command_costs_holds_little_however_much_is_under_way() {
+        on_reactor(async {
+            let ranges = alone();
+            let enter = |n| at_once(ranges.enter(range(n, 1))).unwrap();
+            let mut under_way: Vec<_> = (0..60_000).map(enter).collect();
+            // Of what came last, which is looked at last.
+            let last = 60_000 - u64::try_from(crate::limits::HOLDS_MAX).unwrap();
+            let mut holds: Vec<_> =
+                (last..60_000).map(|n| Box::pin(ranges.hold(range(n, 1)))).collect();
+            holds.iter_mut().for_each(|hold| assert!(at_once(hold.as_mut()).is_none()));
+            let before = reactor::thread_usage().user;
+            for ended in under_way.drain(..4000) {
+                drop(ended);
+                holds.iter_mut().for_each(|hold| assert!(at_once(hold.as_mut()).is_none()));
+            }
+            let spent = reactor::thread_usage().user - before;
+            assert!(spent < Duration::from_secs(4), "{spent:?}");
+            drop(under_way);
+            holds.iter_mut().for_each(|hold| assert!(at_once(hold.as_mut()).is_some()));
         });
     }
 

@@ -107,6 +107,11 @@ pub async fn prepare(index: usize, member: &Member, layout: Layout) -> Result<()
     zero(member, end).await.map_err(Error::member(index))
 }
 
+/// Zeroes what the set has for its own beside data, durably: nothing that is there says anything any more.
+pub async fn forget(index: usize, member: &Member, layout: Layout) -> Result<(), Error> {
+    zero(member, layout.data_at).await.map_err(Error::member(index))
+}
+
 async fn zero(member: &Member, end: u64) -> Result<(), initiator::Error> {
     if member.traits().write_zeroes {
         const STEP: u64 = 64 << 20;

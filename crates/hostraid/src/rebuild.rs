@@ -10,7 +10,7 @@ use stdx::num::usize32;
 use crate::Error;
 #[cfg(test)]
 use crate::canary::Canary;
-use crate::create::prepare;
+use crate::create::{forget, prepare};
 use crate::format::Health;
 use crate::inner::Inner;
 use crate::inspect::{Found, inspect, suits};
@@ -26,6 +26,17 @@ pub struct Joined {
     pub slot: usize,
     /// It needs only what it missed.
     pub partial: bool,
+}
+
+/// What a member that was in the set before is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Returning {
+    /// What it missed.
+    Partial,
+    /// Everything.
+    Whole,
+    /// The same, and what it says of itself is discarded: it was used without the others.
+    Discarded,
 }
 
 /// How far a rebuild has come.
@@ -172,14 +183,22 @@ impl Inner {
         }
         let (slot, returning, newer) = seen;
         let id = match returning {
-            Some(_) => inner.book.borrow().seats[slot].member,
+            Some(returning) => {
+                if returning == Returning::Discarded {
+                    // Its superblocks may be newer than any to come here, and its records be done again: both go before it
+                    // counts.
+                    forget(0, &member, layout).await?;
+                    inner.usable()?;
+                }
+                inner.book.borrow().seats[slot].member
+            }
             None => {
                 prepare(0, &member, layout).await?;
                 inner.usable()?;
                 id
             }
         };
-        let partial = returning == Some(true);
+        let partial = returning == Some(Returning::Partial);
         {
             // From here on it is written to, wherever it is in sync; who writes now may not know that.
             for stripes in inner.locks.written() {
@@ -205,7 +224,7 @@ impl Inner {
         &self,
         member: &Member,
         force: bool,
-    ) -> Result<(usize, Option<bool>, u64), Error> {
+    ) -> Result<(usize, Option<Returning>, u64), Error> {
         // What was under way when it left may be there to be read and not be durable.
         member.flush().await.map_err(Error::member(0))?;
         let found = inspect(0, member).await?;
@@ -214,8 +233,8 @@ impl Inner {
         Ok((slot, returning, newer))
     }
 
-    /// Which place a member that joins takes; whether it was there before, and needs only what it missed.
-    fn place(&self, found: &Found, force: bool) -> Result<(usize, Option<bool>), Error> {
+    /// Which place a member that joins takes, and whether it was there before.
+    fn place(&self, found: &Found, force: bool) -> Result<(usize, Option<Returning>), Error> {
         let book = self.book.borrow();
         if self.layout.parity() == 0 {
             return Err(Error::refused("a stripe set has nothing to rebuild from", "restore it"));
@@ -242,11 +261,12 @@ impl Inner {
                         "--force discards what it holds and rebuilds all of it",
                     ));
                 }
-                return Ok((says.slot, Some(false)));
+                return Ok((says.slot, Some(Returning::Discarded)));
             }
             let seat = &book.seats[says.slot];
             let partial = (seat.seen..seat.left).contains(&says.events);
-            return Ok((says.slot, Some(partial)));
+            let returning = if partial { Returning::Partial } else { Returning::Whole };
+            return Ok((says.slot, Some(returning)));
         }
         if *found != Found::Blank && !force {
             return Err(Error::refused(

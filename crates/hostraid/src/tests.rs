@@ -129,6 +129,61 @@ fn halves_of_a_mirror_that_were_used_apart_do_not_come_together_by_themselves() 
     });
 }
 
+/// The superblock of the half that was discarded stayed on its other page, and was the newest of all.
+#[test]
+fn the_history_of_a_half_that_was_taken_in_by_force_is_gone_before_it_is_a_member() {
+    simulate(1, async {
+        let all = drives(2);
+        Set::create(members(&all), new(1, Level::Mirror, 2)).await.unwrap();
+        for (half, byte, times) in [(&all[0], 1, 1), (&all[1], 2, 5)] {
+            for _ in 0..times {
+                let set = Set::assemble(members([half]), DEGRADED).await.unwrap();
+                write(&set, 0, byte).await;
+                set.shut_down().await.unwrap();
+            }
+        }
+        let set = Set::assemble(members(&all[..1]), DEGRADED).await.unwrap();
+        let other = members(&all[1..]).remove(0);
+        let joined = set.join(other, [0; 16], true).await.unwrap();
+        assert_eq!((joined.slot, joined.partial), (1, false));
+        // Its program ends before it has been rebuilt.
+        drop(set);
+        let set = Set::assemble(members(&all), Assemble::default()).await.unwrap();
+        assert_eq!((read(&set, 0).await, read(&set, 0).await), (1, 1));
+        assert_eq!(set.to_rebuild(), [1]);
+    });
+}
+
+/// Records of members that were used apart had later numbers, and were done again on them after they were taken in.
+#[test]
+fn records_of_members_that_were_taken_in_by_force_are_not_done_again() {
+    simulate(1, async {
+        let all = drives(4);
+        Set::create(members(&all), new(1, Level::Raid6, 4)).await.unwrap();
+        for (two, byte, times) in [(&all[..2], 1, 1), (&all[2..], 2, 5)] {
+            for _ in 0..times {
+                let set = Set::assemble(members(two), DEGRADED).await.unwrap();
+                for lba in 0..4 {
+                    write(&set, lba * 8, byte).await;
+                }
+                set.shut_down().await.unwrap();
+            }
+        }
+        let set = Set::assemble(members(&all[..2]), DEGRADED).await.unwrap();
+        for other in members(&all[2..]) {
+            let joined = set.join(other, [0; 16], true).await.unwrap();
+            set.rebuild(joined.slot, None, |_| {}).await.unwrap();
+        }
+        set.shut_down().await.unwrap();
+        let set = Set::assemble(members(&all), Assemble::default()).await.unwrap();
+        for lba in 0..4 {
+            assert_eq!(read(&set, lba * 8).await, 1);
+        }
+        let found = set.check(false, None, |_, _| {}).await.unwrap();
+        assert_eq!((found.mismatched, found.degraded), (0, 0));
+    });
+}
+
 #[test]
 fn a_blank_member_takes_the_place_of_one_that_is_gone() {
     simulate(1, async {

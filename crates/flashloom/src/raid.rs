@@ -100,7 +100,7 @@ async fn assemble(
         tracing::warn!("{}", failure.message);
         absent.push(spec);
     }
-    let claim = Some(Claim::of_host(connect.remote().host.id, take_over));
+    let claim = Some(Claim::new(connect.remote().host.id, new_id(), take_over));
     let set = Set::assemble(members, Assemble { degraded, claim }).await?;
     Ok((set, absent))
 }

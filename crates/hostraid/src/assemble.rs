@@ -11,7 +11,7 @@ use crate::Error;
 use crate::bitmap::{Bitmap, Bits, PAGES};
 use crate::book::Book;
 use crate::claim::Claim;
-use crate::fence::Held;
+use crate::fence::{self, Held};
 use crate::format::{Health, PAGE_BYTES, Seat, Superblock};
 use crate::inner::Inner;
 use crate::inspect::{Found, inspect, suits};
@@ -131,6 +131,7 @@ impl Set {
         match built {
             Ok(set) => {
                 let _ = set.inner.held.set(held);
+                drop(reactor::spawn(fence::keep(Rc::downgrade(&set.inner))));
                 Ok(set)
             }
             Err(error) => {

@@ -3,10 +3,15 @@
 /// As whom a set is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Reservation key: the same for every program of a host, another for another host, not 0.
+    /// The host's Host Identifier.
+    pub host: [u8; 16],
+    /// Reservation key: of this program alone, not 0.
     pub key: u64,
     /// Take members from a host that holds them.
     pub take_over: bool,
+    /// Without the machine's lock, as programs in different network namespaces are.
+    #[cfg(test)]
+    pub unlocked: bool,
 }
 
 /// Who may have commands in flight to a member, besides other hosts.
@@ -18,12 +23,27 @@ pub enum Before {
     Somebody,
 }
 
+/// Whose a member is that this program reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Ours,
+    /// Of one with the same Host Identifier.
+    AnotherPrograms,
+}
+
 impl Claim {
-    /// That of the host with Host Identifier `id`.
+    /// That of a program on the host with Host Identifier `host`. Nobody else has its identity `program`.
     #[must_use]
-    pub fn of_host(id: [u8; 16], take_over: bool) -> Self {
-        let (front, back) = id.split_at(8);
+    pub fn new(host: [u8; 16], program: [u8; 16], take_over: bool) -> Self {
+        let (front, back) = program.split_at(8);
         let number = |half: &[u8]| half.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
-        Self { key: number(front) ^ number(back).rotate_left(1) | 1, take_over }
+        let key = number(front) ^ number(back).rotate_left(1) | 1;
+        Self {
+            host,
+            key,
+            take_over,
+            #[cfg(test)]
+            unlocked: false,
+        }
     }
 }

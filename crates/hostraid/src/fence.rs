@@ -4,23 +4,30 @@
 //! look at it, and its writes end with Reservation Conflict, which stops its set at once.
 //!
 //! That fences other hosts, not a program of this one that was killed: what it had in flight may be executed late. It
-//! left its registration, which a set that ends in order takes back. Where one is found, nothing is concluded from
-//! what the member holds, and nothing written, until the controller must have noticed (decision record 0009).
+//! left its registration, which a set that ends in order takes back. Where one is found, or the target may have forgotten
+//! it, nothing is concluded from what the member holds, and nothing written, until the controller must have noticed
+//! (decision record 0009).
+//!
+//! Nor does it fence a program with the same Host Identifier that the machine's lock does not know, as in another
+//! container. Each program has a key of its own, and whoever comes later puts its in the place of the other's, which
+//! looks for that more often than the later one waits for what it may have in flight.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-use reactor::join_all;
+use reactor::{join_all, sleep};
 
 use crate::Error;
-use crate::claim::{Before, Claim};
+use crate::claim::{Before, Claim, Kept};
+use crate::inner::Inner;
+use crate::limits::CLAIM_LOOK;
 use crate::member::{Member, is_fenced};
 
 /// A set that is held. The machine's lock ends with it, or with the program.
 pub struct Held {
     claim: Claim,
-    _lock: UnixListener,
+    _lock: Option<UnixListener>,
 }
 
 impl Held {
@@ -29,7 +36,11 @@ impl Held {
     /// # Errors
     /// When another program or host has it.
     pub async fn take(claim: Claim, id: [u8; 16], members: &[Rc<Member>]) -> Result<Self, Error> {
-        let held = Self { claim, _lock: lock(id)? };
+        #[cfg(test)]
+        let is_locked = !claim.unlocked;
+        #[cfg(not(test))]
+        let is_locked = true;
+        let held = Self { claim, _lock: is_locked.then(|| lock(id)).transpose()? };
         let (mut fresh, mut inherited) = (Vec::new(), Vec::new());
         for (index, member) in members.iter().enumerate() {
             match held.reserve(index, member).await {
@@ -43,7 +54,9 @@ impl Held {
             }
         }
         if !inherited.is_empty() {
-            tracing::info!("waiting until what a program before this one had in flight has ended");
+            tracing::info!(
+                "waiting until what a program before this one may have in flight has ended"
+            );
         }
         join_all(inherited.into_iter().map(|member| member.outlive())).await;
         Ok(held)
@@ -77,6 +90,32 @@ impl Held {
     /// Leaves members to others, in order. One that does not answer keeps its reservation, which this host takes up again.
     pub async fn release(&self, members: &[Rc<Member>]) {
         join_all(members.iter().map(|member| member.unreserve(self.claim.key))).await;
+    }
+}
+
+/// Looks again and again whether the members are this program's, as long as the set is of use.
+pub async fn keep(set: Weak<Inner>) {
+    loop {
+        sleep(CLAIM_LOOK).await;
+        let Some(inner) = set.upgrade() else { return };
+        let Some(held) = inner.held.get() else { return };
+        let members = inner.members.borrow().clone();
+        let is_usable = || inner.usable().is_ok();
+        if !is_usable() {
+            return;
+        }
+        let looks = members.iter().flatten().map(|member| member.keep(held.claim, is_usable));
+        for kept in join_all(looks).await {
+            match kept {
+                Ok(Kept::Ours) => {}
+                Ok(Kept::AnotherPrograms) => {
+                    inner.end("another program with this Host Identifier took a member");
+                }
+                Err(error) if is_fenced(&error) => inner.end("another host has reserved a member"),
+                // Who writes to it notices.
+                Err(_) => {}
+            }
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Every bound of this crate, with its reason.
 
+use std::time::Duration;
+
 use raid::WIDTH_MAX;
 
 /// Members of a set: what a stripe can have.
@@ -60,6 +62,10 @@ pub const PROGRESS_STRIPES: u64 = 1024;
 
 /// Dirty regions of a mirror before the clean ones among them are cleared: what is copied after a crash.
 pub const DIRTY_MAX: usize = 64;
+
+/// Between two looks whether the members are still this program's: the next one waits for three times KATO before it
+/// writes, which targets take for some seconds at least.
+pub const CLAIM_LOOK: Duration = Duration::from_secs(1);
 
 /// Bytes of a set's name.
 pub const NAME_MAX: usize = 32;

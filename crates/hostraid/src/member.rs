@@ -5,7 +5,7 @@ use nvme::reservation::Type;
 use nvme::status::Status;
 use stdx::num::low32;
 
-use crate::claim::{Before, Claim};
+use crate::claim::{Before, Claim, Kept};
 
 /// One member's bytes. Offsets and lengths are multiples of its logical block, lengths no more than its largest
 /// transfer.
@@ -193,6 +193,22 @@ impl Member {
         }
     }
 
+    /// Looks whether it is still reserved for this program, and reserves it again where its target forgot that, if then
+    /// `is_wanted`.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub async fn keep(&self, claim: Claim, is_wanted: impl Fn() -> bool) -> Result<Kept, Error> {
+        match self {
+            Self::Namespace(namespace) if namespace.geometry().supports.reservations => {
+                keep(namespace, claim, is_wanted).await
+            }
+            Self::Namespace(_) => Ok(Kept::Ours),
+            #[cfg(test)]
+            Self::Simulated(_) => Ok(Kept::Ours),
+        }
+    }
+
     /// Leaves it to others, if it answers.
     pub async fn unreserve(&self, key: u64) {
         match self {
@@ -218,12 +234,14 @@ impl Member {
     }
 }
 
+const KIND: Type = Type::WriteExclusive;
+
 async fn reserve(namespace: &Namespace, claim: Claim) -> Result<Before, Error> {
-    const KIND: Type = Type::WriteExclusive;
     let registrants = namespace.registrants().await;
+    let persists = namespace.geometry().supports.reservations_persist;
     let before = match registrants {
-        Ok(all) if all.iter().all(|one| one.key != claim.key) => Before::Nobody,
-        // One that cannot report cannot tell.
+        Ok(all) if persists && all.iter().all(|one| one.host != claim.host) => Before::Nobody,
+        // One that cannot report cannot tell, nor one that was started again since and keeps none.
         _ => Before::Somebody,
     };
     namespace.register(claim.key).await?;
@@ -244,6 +262,29 @@ async fn reserve(namespace: &Namespace, claim: Claim) -> Result<Before, Error> {
         None => namespace.acquire(claim.key, KIND).await?,
     }
     Ok(before)
+}
+
+async fn keep(
+    namespace: &Namespace,
+    claim: Claim,
+    is_wanted: impl Fn() -> bool,
+) -> Result<Kept, Error> {
+    let registrants = namespace.registrants().await?;
+    match registrants.iter().find(|one| one.host == claim.host) {
+        Some(own) if own.key != claim.key => return Ok(Kept::AnotherPrograms),
+        Some(own) if own.holds => return Ok(Kept::Ours),
+        _ => {}
+    }
+    // Nobody's any more, or another host's. A set that has ended takes it back itself.
+    if is_wanted() {
+        namespace.register(claim.key).await?;
+        let acquired = namespace.acquire(claim.key, KIND).await;
+        if acquired.as_ref().is_err_and(is_fenced) {
+            let _ = namespace.unregister(claim.key).await;
+        }
+        acquired?;
+    }
+    Ok(Kept::Ours)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::*;
 use crate::Claim;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:member";
+const HOST: &str = "nqn.2026-11.io.flashloom:host";
 
 /// A target with one namespace, which is reached at one address by the program that is killed, and at another by its
 /// successor: the network delays what goes to the first.
@@ -59,7 +60,7 @@ impl Target {
             traddr: address.ip().to_string(),
             trsvcid: address.port(),
             subnqn: SUBNQN.to_owned(),
-            host: HostIdentity::named("nqn.2026-11.io.flashloom:host"),
+            host: HostIdentity::named(HOST),
             options: Options {
                 keep_alive: self.kato,
                 reconnect_delay: Duration::from_millis(10),
@@ -84,11 +85,16 @@ async fn all_members(of: &[Target], heirs: bool) -> Vec<Member> {
     members
 }
 
+/// As whom one of this host's programs uses a set.
+fn program(number: u8) -> Claim {
+    Claim::new(HostIdentity::named(HOST).id, [number; 16], false)
+}
+
 /// A set that no other program of this machine knows, as kept for this host.
 fn own(test: u8) -> (Create, Assemble) {
     let mut create = new(test, Level::Mirror, 2);
     create.id[..4].copy_from_slice(&std::process::id().to_le_bytes());
-    let claim = Some(Claim::of_host([1; 16], false));
+    let claim = Some(program(1));
     (create, Assemble { claim, ..Assemble::default() })
 }
 
@@ -108,12 +114,19 @@ async fn killed(targets: &[Target], how: Assemble, held_up: &Target) {
 
 /// Has a successor put the set together while the killed program's write of one copy can still come, and gives how many
 /// places differ afterwards.
-fn differences_after(successor: impl FnOnce(Assemble) -> Assemble + 'static, test: u8) -> u64 {
+fn differences_after(
+    successor: impl FnOnce(Assemble) -> Assemble + 'static,
+    forgets: bool,
+    test: u8,
+) -> u64 {
     simulate(1, async move {
         let targets = [1, 2].map(|number| Target::start(number, Duration::from_secs(2)));
         let (create, how) = own(test);
         Set::create(all_members(&targets, false).await, create).await.unwrap();
         killed(&targets, how, &targets[0]).await;
+        for member in all_members(&targets, true).await.iter().filter(|_| forgets) {
+            member.unreserve(how.claim.unwrap().key).await;
+        }
         let begin = reactor::now();
         let set = Set::assemble(all_members(&targets, true).await, successor(how)).await.unwrap();
         // Side by side.
@@ -128,13 +141,72 @@ fn differences_after(successor: impl FnOnce(Assemble) -> Assemble + 'static, tes
 /// come: it was there afterwards, on one of them.
 #[test]
 fn nothing_is_concluded_or_written_before_a_killed_program_is_known_to_be_gone() {
-    assert_eq!(differences_after(|how| how, 1), 0);
+    let successor = |how| Assemble { claim: Some(program(2)), ..how };
+    assert_eq!(differences_after(successor, false, 1), 0);
+}
+
+/// A target that keeps no registrations was started again meanwhile: nothing told that there had been a program.
+#[test]
+fn a_target_that_forgot_a_killed_program_is_waited_for_as_well() {
+    let successor = |how| Assemble { claim: Some(program(2)), ..how };
+    assert_eq!(differences_after(successor, true, 4), 0);
+}
+
+/// Two containers of a host with one Host Identifier had the same key, and each its own machine's lock: both wrote.
+#[test]
+fn of_two_programs_with_one_host_identifier_the_first_stops_before_the_second_begins() {
+    simulate(1, async {
+        let targets = [1, 2].map(|number| Target::start(number, Duration::from_secs(2)));
+        let (create, how) = own(5);
+        Set::create(all_members(&targets, false).await, create).await.unwrap();
+        let as_program = |number| {
+            let claim = Claim { unlocked: true, ..program(number) };
+            Assemble { claim: Some(claim), ..how }
+        };
+        let first = all_members(&targets, false).await;
+        let first = Set::assemble(first, as_program(1)).await.unwrap();
+        write(&first, 7, 1).await;
+        // Sleeps, in simulated time: it stays its as long as nobody comes.
+        reactor::sleep(Duration::from_secs(20)).await;
+        assert!(first.status().broken.is_none());
+        let second = all_members(&targets, true).await;
+        let second = Set::assemble(second, as_program(2)).await.unwrap();
+        let broken = first.status().broken.unwrap();
+        assert!(broken.contains("another program"), "{broken}");
+        write(&second, 7, 2).await;
+        // Nor does the first take anything back as it ends.
+        let _ = first.shut_down().await;
+        reactor::sleep(Duration::from_secs(5)).await;
+        write(&second, 7, 3).await;
+        assert!(second.status().broken.is_none());
+    });
+}
+
+/// It was nobody's then, and another host could have it beside this one.
+#[test]
+fn a_target_that_forgot_a_reservation_is_told_again() {
+    simulate(1, async {
+        let targets = [1, 2].map(|number| Target::start(number, Duration::from_secs(2)));
+        let (create, how) = own(6);
+        Set::create(all_members(&targets, false).await, create).await.unwrap();
+        let set = Set::assemble(all_members(&targets, false).await, how).await.unwrap();
+        let Member::Namespace(other) = targets[0].member(true).await else { unreachable!() };
+        let held = async || other.registrants().await.unwrap().iter().any(|one| one.holds);
+        assert!(held().await);
+        other.unregister(how.claim.unwrap().key).await.unwrap();
+        assert!(!held().await);
+        reactor::sleep(Duration::from_secs(3)).await;
+        assert!(held().await);
+        set.shut_down().await.unwrap();
+        reactor::sleep(Duration::from_secs(3)).await;
+        assert!(!held().await);
+    });
 }
 
 /// What the rule is good for.
 #[test]
 fn who_does_not_wait_for_a_killed_program_finds_its_write_on_one_copy() {
-    assert!(differences_after(|how| Assemble { claim: None, ..how }, 3) > 0);
+    assert!(differences_after(|how| Assemble { claim: None, ..how }, false, 3) > 0);
 }
 
 #[test]

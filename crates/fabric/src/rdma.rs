@@ -7,6 +7,7 @@
 
 pub mod controller;
 mod dial;
+mod hear;
 pub mod host;
 mod layout;
 pub mod link;

@@ -59,6 +59,8 @@ pub struct Connection {
     party: RefCell<Rc<Party>>,
     flush: Notify,
     closing: Notify,
+    /// That it is closed, to the task that listens to the connection manager.
+    deaf: Rc<Notify>,
     room: Waiters,
     closed: Cell<bool>,
     /// Why, where it was not one of both sides' wish.
@@ -128,12 +130,14 @@ impl Connection {
             party: RefCell::new(party),
             flush: Notify::default(),
             closing: Notify::default(),
+            deaf: Rc::default(),
             room: Waiters::default(),
             closed: Cell::default(),
             why: RefCell::default(),
         });
         reactor::spawn(drive::drive(connection.clone(), completions, receives));
-        reactor::spawn(drive::listen(Rc::downgrade(&connection), events));
+        let deaf = Rc::clone(&connection.deaf);
+        reactor::spawn(drive::listen(Rc::downgrade(&connection), events, deaf));
         reactor::spawn_late(send::sender(connection.clone()));
         Ok(connection)
     }
@@ -178,6 +182,7 @@ impl Connection {
             self.site.staging.wake_all();
             self.flush.notify();
             self.closing.notify();
+            self.deaf.notify();
             self.wake_receiver();
             self.room.wake();
         }

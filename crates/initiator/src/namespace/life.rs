@@ -347,7 +347,8 @@ impl Life {
         let before = self.window.replace(Some((session.generation, standing)));
         before.iter().for_each(|(_, before)| before.hold());
         let mut all = self.windows_before.borrow_mut();
-        all.retain(|(_, standing)| Arc::strong_count(standing) > 1);
+        // Whose writers are all gone says nothing more, once it was heard.
+        all.retain_mut(|(_, standing)| Arc::get_mut(standing).is_none_or(|it| it.is_doubtful()));
         all.extend(before);
     }
 

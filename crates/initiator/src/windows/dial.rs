@@ -27,11 +27,13 @@ pub(crate) async fn dial(
         let wanted = Wanted { token: grant.token, ring: index, ring_bytes: grant.ring_bytes };
         let dialed = reactor::timeout(WINDOW_PATIENCE, RemoteRing::dial(address, wanted)).await;
         let (remote, over) = dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-        let told = Arc::clone(&standing);
+        let told = Arc::downgrade(&standing);
         // An end that nobody writes under is heard of, too: the next write does not wait for a card to give up.
         reactor::spawn(async move {
             over.await;
-            told.hold();
+            if let Some(told) = told.upgrade() {
+                told.hold();
+            }
         });
         let (checked, pages) = reactor::blocking(move || {
             let mut remote = remote;

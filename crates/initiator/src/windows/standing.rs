@@ -50,6 +50,12 @@ impl Standing {
         self.doubtful.load(Ordering::Acquire) && self.doubtful.swap(false, Ordering::AcqRel)
     }
 
+    /// Whether [`take_doubt`](Self::take_doubt) would say so.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.doubtful.load(Ordering::Acquire)
+    }
+
     #[inline]
     pub(super) fn is_associated(&self) -> bool {
         self.associated.load(Ordering::Acquire)

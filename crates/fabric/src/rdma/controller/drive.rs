@@ -7,7 +7,9 @@ use reactor::event::Descriptor;
 use verbs::{Cause, Completion};
 
 use super::{Connection, Work};
+use crate::notify::Notify;
 use crate::race;
+use crate::rdma::hear::hear;
 use crate::rdma::status::said;
 
 /// Hears of what has ended until the connection is closed; then takes it down.
@@ -44,12 +46,9 @@ pub(super) async fn drive(connection: Rc<Connection>, completions: Descriptor, r
     drop(receives);
 }
 
-/// Hears of the connection manager's events.
-pub(super) async fn listen(connection: Weak<Connection>, events: Descriptor) {
-    loop {
-        if events.readable().await.is_err() {
-            return;
-        }
+/// Hears of the connection manager's events, until the connection is closed: of one that this end closes there are none.
+pub(super) async fn listen(connection: Weak<Connection>, events: Descriptor, deaf: Rc<Notify>) {
+    while hear(&events, deaf.wait()).await {
         let Some(connection) = connection.upgrade() else { return };
         loop {
             match connection.with(|endpoint| endpoint.next_event()) {
@@ -109,5 +108,30 @@ impl Connection {
         {
             self.fail(format!("{work:?} failed: {}", said(status, "host")));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A task, a descriptor and the connection's memory stayed of each connection that the target ended: it waited for an
+    /// event that went with the endpoint.
+    #[test]
+    fn nobody_listens_to_a_connection_that_this_end_closed() {
+        reactor::run(reactor::Config::default(), async {
+            let (silent, _says) = std::io::pipe().unwrap();
+            let events = Descriptor::of(silent.as_fd()).unwrap();
+            let deaf = Rc::<Notify>::default();
+            let listening = reactor::spawn(listen(Weak::new(), events, Rc::clone(&deaf)));
+            reactor::yield_now().await;
+            assert!(!listening.is_finished());
+            deaf.notify();
+            reactor::timeout(Duration::from_secs(10), listening).await.unwrap();
+        })
+        .unwrap();
     }
 }

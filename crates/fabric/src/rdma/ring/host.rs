@@ -18,6 +18,7 @@ use window::record::HEADER;
 use window::{DATA_BYTES_MAX, Phase, Token};
 
 use super::super::dial::{self, Way};
+use super::super::hear::Used;
 use crate::limits::{RING_LOOK, RING_PATIENCE, RING_SPIN};
 
 /// Where in the staging memory a record's header, padding's, its data, and what is read of the state pages lie.
@@ -69,6 +70,7 @@ pub struct RemoteRing {
     ended: Vec<Completion>,
     /// The connection is over: nothing is known of what was posted last.
     failed: bool,
+    _used: Used,
 }
 
 impl core::fmt::Debug for RemoteRing {
@@ -91,8 +93,8 @@ pub struct Wanted {
 pub type MayWait<'a> = &'a dyn Fn(Duration) -> bool;
 
 impl RemoteRing {
-    /// Asks for a ring where a controller is. With it comes what waits until the connection has ended, with nobody writing:
-    /// the target ends it soon after the window.
+    /// Asks for a ring where a controller is. With it comes what waits until the connection has ended, with nobody writing,
+    /// or the ring is dropped: the target ends it soon after the window.
     ///
     /// # Errors
     /// What there is no RDMA for; `ConnectionRefused`, and others of the connection manager's.
@@ -122,10 +124,11 @@ impl RemoteRing {
             || io::Error::new(io::ErrorKind::InvalidData, "no ring of a direct write window");
         let copies = give.ok_or_else(wrong)?.copies;
         let words = vec![Words::default(); copies.len()];
-        let (ended, failed) = (Vec::new(), false);
-        let ring = Self { endpoint, staging, copies, ring_bytes, words, ended, failed };
+        let (ended, failed, used) = (Vec::new(), false, Used::default());
         // There is nothing else to be told.
-        let over = async move { drop(events.readable().await) };
+        let over = used.until_over(events);
+        let ring =
+            Self { endpoint, staging, copies, ring_bytes, words, ended, failed, _used: used };
         Ok((ring, over))
     }
 

@@ -102,7 +102,8 @@ const _: () = assert!(RDMA_IN_CAPSULE_BYTES <= IN_CAPSULE_IO_BYTES);
 /// Commands of an admin queue over RDMA: what discovery tells (ASQSZ).
 pub const RDMA_ADMIN_DEPTH: u16 = 128;
 
-/// Memory of a reactor and device through which RDMA moves data, bytes, locked once: some of the largest transfers.
+/// Memory of a reactor and device through which RDMA moves data, bytes, locked once: some of the largest transfers. The
+/// peers of one address get two thirds of what is left at most: a host that takes nothing holds up no other.
 pub const STAGING_BYTES: usize = 16 * 1024 * 1024;
 const _: () = assert!(STAGING_BYTES >= 4 * TRANSFER_BYTES as usize);
 

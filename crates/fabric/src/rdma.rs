@@ -13,6 +13,7 @@ mod layout;
 pub mod link;
 pub mod listener;
 pub mod ring;
+mod shares;
 mod site;
 mod staging;
 mod status;

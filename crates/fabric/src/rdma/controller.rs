@@ -28,7 +28,7 @@ use self::transfer::Transfers;
 use super::layout::Layout;
 use super::link::Link;
 use super::site::Site;
-use super::staging::Place;
+use super::staging::{Place, Share};
 use crate::inbox::Inbox;
 use crate::notify::{Notify, Waiters};
 
@@ -37,7 +37,9 @@ pub struct Connection {
     /// Gone when the connection was taken down.
     endpoint: RefCell<Option<Endpoint>>,
     /// What ends after the endpoint.
-    site: Rc<Site>,
+    _site: Rc<Site>,
+    /// Of the site's registered memory, what the host's address may have.
+    share: Share,
     layout: Layout,
     /// Capsules received, by slot and length, that have not been taken.
     arrived: RefCell<VecDeque<(u16, u32)>>,
@@ -114,8 +116,9 @@ impl Connection {
         let events = Descriptor::of(endpoint.events_fd())?;
         let connection = Rc::new(Self {
             work_free: Cell::new(endpoint.sizes().sends),
+            share: site.staging.share_of(endpoint.peer().ip()),
             endpoint: RefCell::new(Some(endpoint)),
-            site,
+            _site: site,
             layout,
             arrived: RefCell::default(),
             receiver: RefCell::default(),
@@ -179,7 +182,7 @@ impl Connection {
             self.out.borrow_mut().clear();
             self.named.borrow_mut().clear();
             self.deferred.set(0);
-            self.site.staging.wake_all();
+            self.share.wake_all();
             self.flush.notify();
             self.closing.notify();
             self.deaf.notify();

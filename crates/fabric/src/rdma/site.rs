@@ -7,9 +7,10 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use reactor::budget::{Account, Grant, Ledger};
+use reactor::budget::Grant;
 use verbs::{Device, Domain, Memory, Reach};
 
+use super::shares::Shares;
 use super::staging::Staging;
 use crate::limits::{RDMA_RECEIVES_BYTES, STAGING_BYTES};
 
@@ -22,10 +23,8 @@ pub struct Site {
 
 thread_local! {
     static SITES: RefCell<HashMap<Device, Weak<Site>>> = RefCell::default();
-    static RECEIVES: Receives = Receives {
-        ledger: Ledger::new(RDMA_RECEIVES_BYTES),
-        accounts: RefCell::default(),
-    };
+    /// Memory of this reactor's connections to receive into.
+    static RECEIVES: Shares = Shares::new(RDMA_RECEIVES_BYTES);
 }
 
 impl Site {
@@ -60,25 +59,9 @@ pub fn open(local: IpAddr) -> io::Result<(Arc<Domain>, Arc<Memory>)> {
     Ok((domain, memory))
 }
 
-/// Memory of this reactor's connections to receive into, and which address has how much.
-struct Receives {
-    ledger: Rc<Ledger>,
-    accounts: RefCell<HashMap<IpAddr, Weak<Account>>>,
-}
-
 /// Takes memory to receive into for a peer; `None` where its address, or all together, have too much.
 pub fn take_receives(peer: IpAddr, bytes: usize) -> Option<Grant> {
-    RECEIVES.with(|receives| {
-        let mut accounts = receives.accounts.borrow_mut();
-        let known = accounts.get(&peer).and_then(Weak::upgrade);
-        let account = known.unwrap_or_else(|| {
-            accounts.retain(|_, account| account.strong_count() > 0);
-            let account = Account::new(&receives.ledger);
-            accounts.insert(peer, Rc::downgrade(&account));
-            account
-        });
-        account.try_take(bytes)
-    })
+    RECEIVES.with(|receives| receives.account(peer).try_take(bytes))
 }
 
 #[cfg(test)]

@@ -1,10 +1,16 @@
-//! Places in a reactor's registered memory, for data on its way. First come first served when they run out.
+//! Places in a reactor's registered memory, for data on its way. First come first served when they run out, but for those
+//! whose address has its share: what a host that takes nothing holds, others do not wait for.
 
 use core::cell::{Cell, RefCell};
 use core::future::poll_fn;
 use core::task::{Context, Poll, Waker};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::rc::Rc;
+
+use reactor::budget::{Account, Grant};
+
+use super::shares::Shares;
 
 /// Places are multiples of this, bytes.
 const UNIT: usize = 4096;
@@ -13,8 +19,33 @@ const UNIT: usize = 4096;
 pub struct Staging {
     /// Free runs: start and length, in units. No two touch.
     free: RefCell<BTreeMap<usize, usize>>,
-    waiting: RefCell<VecDeque<(u64, Waker)>>,
+    shares: Shares,
+    waiting: RefCell<VecDeque<Waiter>>,
     next: Cell<u64>,
+}
+
+/// Who waits for a place.
+struct Waiter {
+    number: u64,
+    account: Rc<Account>,
+    units: usize,
+    waker: Waker,
+}
+
+impl Waiter {
+    /// Whether it could have a place now, were there one. Whoever has none is never over its share: it has its turn, and
+    /// those behind wait for it.
+    fn may_have(&self) -> bool {
+        may_have(&self.account, self.units)
+    }
+}
+
+fn may_have(account: &Account, units: usize) -> bool {
+    account.held() == 0 || account.admits(units * UNIT)
+}
+
+fn units(length: usize) -> usize {
+    length.div_ceil(UNIT).max(1)
 }
 
 impl Staging {
@@ -23,71 +54,50 @@ impl Staging {
     pub fn new(bytes: usize) -> Rc<Self> {
         Rc::new(Self {
             free: RefCell::new(BTreeMap::from([(0, bytes / UNIT)])),
+            shares: Shares::new(bytes),
             waiting: RefCell::default(),
             next: Cell::default(),
         })
     }
 
-    /// A place of `length` bytes, unless somebody waits or there is none.
+    /// What the peers of one address have together.
+    pub fn share_of(self: &Rc<Self>, peer: IpAddr) -> Share {
+        Share { staging: Rc::clone(self), account: self.shares.account(peer) }
+    }
+
+    /// A place of `length` bytes, if there is one: where there is one peer only, and nobody waits.
     pub fn try_take(self: &Rc<Self>, length: usize) -> Option<Place> {
-        if self.waiting.borrow().is_empty() { self.cut(length) } else { None }
+        self.cut(length, None)
     }
 
-    /// A place of `length` bytes, when there is one and all who came before have theirs.
-    pub async fn take(self: &Rc<Self>, length: usize) -> Place {
-        let mut ticket = Ticket::new(self);
-        poll_fn(|cx| self.poll_take(&mut ticket, length, cx)).await
-    }
-
-    /// As [`Staging::take`].
-    pub fn poll_take(
-        self: &Rc<Self>,
-        ticket: &mut Ticket,
-        length: usize,
-        cx: &Context<'_>,
-    ) -> Poll<Place> {
-        let first = match (ticket.number, self.waiting.borrow().front()) {
-            (None, front) => front.is_none(),
-            (Some(number), front) => front.is_some_and(|&(other, _)| other == number),
-        };
-        if first && let Some(place) = self.cut(length) {
-            ticket.leave();
-            return Poll::Ready(place);
-        }
-        let mut waiting = self.waiting.borrow_mut();
-        let known = waiting.iter_mut().find(|(number, _)| Some(*number) == ticket.number);
-        match known {
-            Some((_, waker)) => waker.clone_from(cx.waker()),
-            None => {
-                let number = self.next.replace(self.next.get() + 1);
-                ticket.number = Some(number);
-                waiting.push_back((number, cx.waker().clone()));
-            }
-        }
-        Poll::Pending
+    /// Who has the turn: the first that is not over its share.
+    fn first(&self) -> Option<u64> {
+        let waiting = self.waiting.borrow();
+        waiting.iter().find(|waiter| waiter.may_have()).map(|waiter| waiter.number)
     }
 
     /// Has all who wait look again at what they wait for.
     pub fn wake_all(&self) {
-        self.waiting.borrow().iter().for_each(|(_, waker)| waker.wake_by_ref());
+        self.waiting.borrow().iter().for_each(|waiter| waiter.waker.wake_by_ref());
     }
 
     fn wake_first(&self) {
-        if let Some((_, waker)) = self.waiting.borrow().front() {
-            waker.wake_by_ref();
+        if let Some(waiter) = self.waiting.borrow().iter().find(|waiter| waiter.may_have()) {
+            waiter.waker.wake_by_ref();
         }
     }
 
     /// The first run that is long enough, or its beginning.
-    fn cut(self: &Rc<Self>, length: usize) -> Option<Place> {
-        let units = length.div_ceil(UNIT).max(1);
+    fn cut(self: &Rc<Self>, length: usize, account: Option<&Rc<Account>>) -> Option<Place> {
+        let units = units(length);
         let mut free = self.free.borrow_mut();
         let (start, run) = free.iter().find(|(_, run)| **run >= units).map(|(s, r)| (*s, *r))?;
         free.remove(&start);
         if run > units {
             free.insert(start + units, run - units);
         }
-        Some(Place { staging: Rc::clone(self), start, units, length })
+        let grant = account.map(|account| account.grant(units * UNIT));
+        Some(Place { staging: Rc::clone(self), start, units, length, grant })
     }
 
     fn give_back(&self, mut start: usize, mut units: usize) {
@@ -102,8 +112,33 @@ impl Staging {
             units += behind;
         }
         free.insert(start, units);
-        drop(free);
-        self.wake_first();
+    }
+}
+
+/// What the peers of one address may have of it.
+#[derive(Clone)]
+pub struct Share {
+    staging: Rc<Staging>,
+    account: Rc<Account>,
+}
+
+impl Share {
+    /// A place of `length` bytes, unless somebody has the turn, the address has its share, or there is none.
+    pub fn try_take(&self, length: usize) -> Option<Place> {
+        let free = self.staging.first().is_none() && may_have(&self.account, units(length));
+        if free { self.staging.cut(length, Some(&self.account)) } else { None }
+    }
+
+    /// A place of `length` bytes, when there is one, the address may have it, and all who came before and may have theirs
+    /// have it.
+    pub async fn take(&self, length: usize) -> Place {
+        let mut ticket = Ticket::new(self);
+        poll_fn(|cx| ticket.poll_take(length, cx)).await
+    }
+
+    /// Has all who wait look again at what they wait for.
+    pub fn wake_all(&self) {
+        self.staging.wake_all();
     }
 }
 
@@ -113,6 +148,8 @@ pub struct Place {
     start: usize,
     units: usize,
     length: usize,
+    /// Of whoever's share it is.
+    grant: Option<Grant>,
 }
 
 impl Place {
@@ -126,26 +163,55 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.staging.give_back(self.start, self.units);
+        drop(self.grant.take());
+        self.staging.wake_first();
     }
 }
 
 /// Somebody's turn, given up when dropped.
 pub struct Ticket {
-    staging: Rc<Staging>,
+    share: Share,
     number: Option<u64>,
 }
 
 impl Ticket {
     /// Not in line yet.
     #[must_use]
-    pub fn new(staging: &Rc<Staging>) -> Self {
-        Self { staging: Rc::clone(staging), number: None }
+    pub fn new(share: &Share) -> Self {
+        Self { share: share.clone(), number: None }
+    }
+
+    /// As [`Share::take`].
+    pub fn poll_take(&mut self, length: usize, cx: &Context<'_>) -> Poll<Place> {
+        let Share { staging, account } = &self.share;
+        let units = units(length);
+        let first = match (self.number, staging.first()) {
+            (None, first) => first.is_none() && may_have(account, units),
+            (Some(number), first) => first == Some(number),
+        };
+        if first && let Some(place) = staging.cut(length, Some(account)) {
+            self.leave();
+            return Poll::Ready(place);
+        }
+        let mut waiting = staging.waiting.borrow_mut();
+        let known = waiting.iter_mut().find(|waiter| Some(waiter.number) == self.number);
+        match known {
+            Some(waiter) => waiter.waker.clone_from(cx.waker()),
+            None => {
+                let number = staging.next.replace(staging.next.get() + 1);
+                self.number = Some(number);
+                let (account, waker) = (Rc::clone(account), cx.waker().clone());
+                waiting.push_back(Waiter { number, account, units, waker });
+            }
+        }
+        Poll::Pending
     }
 
     fn leave(&mut self) {
         let Some(number) = self.number.take() else { return };
-        self.staging.waiting.borrow_mut().retain(|&(other, _)| other != number);
-        self.staging.wake_first();
+        let staging = &self.share.staging;
+        staging.waiting.borrow_mut().retain(|waiter| waiter.number != number);
+        staging.wake_first();
     }
 }
 
@@ -185,29 +251,66 @@ mod tests {
         assert_eq!(*staging.free.borrow(), BTreeMap::from([(0, 1024)]));
     }
 
+    fn address(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
     /// A large transfer waited for ever while small ones came and went.
     #[test]
     fn who_came_first_is_served_first() {
         let staging = Staging::new(MIB);
+        let [one, other] = [1, 2].map(|last| staging.share_of(address(last)));
         let cx = Context::from_waker(Waker::noop());
-        let small = staging.try_take(4096).unwrap();
-        let (mut first, mut second) = (Ticket::new(&staging), Ticket::new(&staging));
-        assert!(staging.poll_take(&mut first, MIB, &cx).is_pending());
-        assert!(staging.poll_take(&mut second, 4096, &cx).is_pending());
-        assert!(staging.try_take(4096).is_none());
+        let small = other.try_take(4096).unwrap();
+        let (mut first, mut second) = (Ticket::new(&one), Ticket::new(&other));
+        assert!(first.poll_take(MIB, &cx).is_pending());
+        assert!(second.poll_take(4096, &cx).is_pending());
+        assert!(other.try_take(4096).is_none());
         drop(small);
-        assert!(staging.poll_take(&mut second, 4096, &cx).is_pending());
-        let Poll::Ready(whole) = staging.poll_take(&mut first, MIB, &cx) else {
-            panic!("all of it is free")
-        };
-        assert!(staging.poll_take(&mut second, 4096, &cx).is_pending());
+        assert!(second.poll_take(4096, &cx).is_pending());
+        let Poll::Ready(whole) = first.poll_take(MIB, &cx) else { panic!("all of it is free") };
+        assert!(second.poll_take(4096, &cx).is_pending());
         drop(whole);
-        assert!(staging.poll_take(&mut second, 4096, &cx).is_ready());
+        assert!(second.poll_take(4096, &cx).is_ready());
         // Who gives up is waited for by nobody.
-        let all = staging.try_take(MIB).unwrap();
-        let mut gone = Ticket::new(&staging);
-        assert!(staging.poll_take(&mut gone, MIB, &cx).is_pending());
+        let all = one.try_take(MIB).unwrap();
+        let mut gone = Ticket::new(&other);
+        assert!(gone.poll_take(MIB, &cx).is_pending());
         drop((gone, all));
-        assert!(staging.try_take(1).is_some());
+        assert!(other.try_take(1).is_some());
+    }
+
+    /// A host that asked for much and took nothing had all of it, and each reactor's others waited until it was given up.
+    #[test]
+    fn whoever_takes_nothing_does_not_hold_up_the_others() {
+        let staging = Staging::new(16 * MIB);
+        let [greedy, other] = [1, 2].map(|last| staging.share_of(address(last)));
+        let held: Vec<_> = std::iter::from_fn(|| greedy.try_take(MIB)).collect();
+        assert_eq!(held.len(), 10);
+        let cx = Context::from_waker(Waker::noop());
+        // Its next ones wait, and nobody behind them does.
+        let mut waits = Ticket::new(&greedy);
+        assert!(waits.poll_take(MIB, &cx).is_pending());
+        let mut behind = Ticket::new(&other);
+        let Poll::Ready(place) = behind.poll_take(MIB, &cx) else { panic!("a third is free") };
+        assert!(waits.poll_take(MIB, &cx).is_pending());
+        drop(place);
+        assert!(other.try_take(MIB).is_some());
+        // It is woken as soon as it may have more.
+        let woken = std::sync::Arc::new(Woken::default());
+        let waker = Waker::from(std::sync::Arc::clone(&woken));
+        assert!(waits.poll_take(MIB, &Context::from_waker(&waker)).is_pending());
+        drop(held);
+        assert!(woken.0.load(std::sync::atomic::Ordering::Relaxed));
+        assert!(waits.poll_take(MIB, &cx).is_ready());
+    }
+
+    #[derive(Default)]
+    struct Woken(std::sync::atomic::AtomicBool);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 }

@@ -154,7 +154,7 @@ impl Connection {
     /// Fails the transfers that have not ended, without closing: no more is received.
     pub fn fail_transfers(&self) {
         self.transfers.borrow_mut().close();
-        self.site.staging.wake_all();
+        self.share.wake_all();
     }
 
     /// Whether more may be received, though it will be answered.

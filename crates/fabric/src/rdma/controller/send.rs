@@ -141,7 +141,7 @@ impl Connection {
     /// Registered memory for the next reply's data: what was waited for, or what is there.
     fn place_for(&self, length: usize) -> Option<Place> {
         let granted = self.granted.take().filter(|place| place.at().length == length);
-        granted.or_else(|| self.site.staging.try_take(length))
+        granted.or_else(|| self.share.try_take(length))
     }
 
     fn post(&self, reply: &Reply, index: u16, place: Option<&Place>) -> std::io::Result<()> {
@@ -189,7 +189,7 @@ pub(super) async fn sender(connection: Rc<Connection>) {
                 Pumped::Settled => break,
                 Pumped::Shared => reactor::yield_now().await,
                 Pumped::Needs(length) => {
-                    let place = async { Some(connection.site.staging.take(length).await) };
+                    let place = async { Some(connection.share.take(length).await) };
                     let closed = async {
                         connection.flush_closed().await;
                         None

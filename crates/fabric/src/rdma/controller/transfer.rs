@@ -41,7 +41,7 @@ impl<'c> Transfer<'c> {
         length: u32,
         buffer: Buffer,
     ) -> Self {
-        let ticket = Ticket::new(&connection.site.staging);
+        let ticket = Ticket::new(&connection.share);
         Self { connection, tag, stage: Stage::Idle { cid, length, buffer, ticket } }
     }
 }
@@ -56,8 +56,7 @@ impl Future for Transfer<'_> {
                 if connection.is_closed() || connection.transfers.borrow().closed {
                     return Poll::Ready(Err(TransferError::Closed));
                 }
-                let staging = &connection.site.staging;
-                let Poll::Ready(place) = staging.poll_take(&mut ticket, usize32(length), cx) else {
+                let Poll::Ready(place) = ticket.poll_take(usize32(length), cx) else {
                     *stage = Stage::Idle { cid, length, buffer, ticket };
                     return Poll::Pending;
                 };

@@ -78,7 +78,8 @@ impl Listener {
     /// The next connection, to be served on any reactor.
     ///
     /// # Errors
-    /// As [`Listener::accept`]; `Unsupported` in simulation, where connections stay where they are accepted.
+    /// As [`Listener::accept`]; `NotConnected` when its RDMA device was removed: nobody comes here any more, and the address
+    /// can be bound again when the device is there; `Unsupported` in simulation, where connections stay where they are accepted.
     pub async fn accept_detached(&self) -> io::Result<Detached> {
         match self {
             Self::Tcp(listener) => {

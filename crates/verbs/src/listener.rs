@@ -59,11 +59,15 @@ impl Listener {
     /// The next request, if there is one.
     ///
     /// # Errors
-    /// The connection manager's.
+    /// `NotConnected` when the device was removed: nothing comes here any more. The connection manager's.
     pub fn accept(&self) -> io::Result<Option<Request>> {
         while let Some(event) = self.channel.next()? {
             let of = event.get();
             let functions = self.channel.functions();
+            if of.event == ffi::EVENT_DEVICE_REMOVAL && of.id == self.id.as_ptr() {
+                let what = "the RDMA device of the address was removed";
+                return Err(io::Error::new(io::ErrorKind::NotConnected, what));
+            }
             if of.event == ffi::EVENT_CONNECT_REQUEST
                 && let Some(id) = NonNull::new(of.id)
             {

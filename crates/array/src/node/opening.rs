@@ -36,6 +36,7 @@ impl Node {
         self.look_for_strays()?;
         self.attend_drives()?;
         self.take_up_drives()?;
+        self.withdraw_listeners()?;
         self.take_up_listeners()
     }
 
@@ -274,6 +275,20 @@ impl Node {
             drop(told);
             self.events.record(Severity::Error, words);
         }
+    }
+
+    /// Listens no more on addresses whose RDMA devices were removed.
+    fn withdraw_listeners(&self) -> Result<()> {
+        if !self.owner.ask_unseen(|owned| Ok(owned.serving()?.has_deserted_listeners()))? {
+            return Ok(());
+        }
+        for address in self.owner.ask(|owned| owned.serving_mut()?.withdraw_listeners())? {
+            let words = format!(
+                "{address} is not listened on: its RDMA device was removed. It is as soon as the device is there again"
+            );
+            self.events.record(Severity::Error, words);
+        }
+        Ok(())
     }
 
     /// Listens on addresses that were absent.

@@ -195,6 +195,33 @@ impl Serving {
         Ok(())
     }
 
+    /// Whether devices of listeners were removed.
+    pub fn has_deserted_listeners(&self) -> bool {
+        self.listeners.values().any(Listening::is_deserted)
+    }
+
+    /// Has the device of a listener be as if it were removed.
+    #[cfg(test)]
+    pub fn desert(&self, address: Address) {
+        self.listeners[&address].desert();
+    }
+
+    /// Has listeners whose devices were removed be absent, until [`listen`](Self::listen). Gives their addresses.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn withdraw_listeners(&mut self) -> Result<Vec<Address>> {
+        let deserted = self.listeners.extract_if(.., |_, listening| listening.is_deserted());
+        let deserted: Vec<_> = deserted.collect();
+        for (address, listening) in &deserted {
+            self.unbound.insert(*address);
+            if let Some(id) = listening.id() {
+                self.target.remove_listener(id).map_err(refused)?;
+            }
+        }
+        Ok(deserted.into_iter().map(|(address, _)| address).collect())
+    }
+
     /// Listens on an address that is there now.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Listening sockets: each accepts on one reactor and hands over to the least loaded one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct Listening {
     open: Signal,
     /// Given when the socket is to be closed.
     close: Signal,
+    /// Its device was removed: nobody comes any more.
+    deserted: Arc<AtomicBool>,
     task: Option<Call<()>>,
 }
 
@@ -47,10 +49,12 @@ impl Listening {
             id: Arc::default(),
             open: Signal::default(),
             close: Signal::default(),
+            deserted: Arc::default(),
             failed: Seldom::default(),
         };
         let (id, open, close) =
             (acceptor.id.clone(), acceptor.open.clone(), acceptor.close.clone());
+        let deserted = Arc::clone(&acceptor.deserted);
         let handle = reactors.acceptor(usize::from(address.socket().port()));
         let task = handle.call(move || async move {
             let socket = bind(address).await;
@@ -90,7 +94,7 @@ impl Listening {
             Error::failed(format!("cannot listen on {address}"), error).help(help)
         })?;
         let local = Address::new(address.transport(), local);
-        Ok(Self { local, id, open, close, task: Some(task) })
+        Ok(Self { local, id, open, close, deserted, task: Some(task) })
     }
 
     /// Accepts connections from now on, as the listener `id`.
@@ -102,6 +106,17 @@ impl Listening {
     /// The listener's number.
     pub fn id(&self) -> Option<ListenerId> {
         Some(ListenerId(self.id.load(Ordering::Acquire))).filter(|id| id.0 > 0)
+    }
+
+    /// Whether nobody can come any more, because its device was removed. It is closed then.
+    pub fn is_deserted(&self) -> bool {
+        self.deserted.load(Ordering::Acquire)
+    }
+
+    /// Has it be as if its device were removed.
+    #[cfg(test)]
+    pub fn desert(&self) {
+        self.deserted.store(true, Ordering::Release);
     }
 
     /// The address that the socket is bound to.
@@ -148,6 +163,7 @@ struct Acceptor {
     id: Arc<AtomicU16>,
     open: Signal,
     close: Signal,
+    deserted: Arc<AtomicBool>,
     failed: Seldom,
 }
 
@@ -156,7 +172,7 @@ impl Acceptor {
         self.close
             .unless(async {
                 self.open.given().await;
-                loop {
+                while !self.deserted.load(Ordering::Acquire) {
                     self.accept(socket).await;
                 }
             })
@@ -174,6 +190,10 @@ impl Acceptor {
                 let id = ListenerId(self.id.load(Ordering::Acquire));
                 self.reactors.hand_over(connection, &self.target, id);
                 self.reactors.make_room().await;
+            }
+            // Of a TCP socket that says nothing of the kind.
+            Err(error) if error.kind() == std::io::ErrorKind::NotConnected => {
+                self.deserted.store(true, Ordering::Release);
             }
             Err(error) => {
                 if let Some(times) = self.failed.due(reactor::now()) {

@@ -57,7 +57,8 @@ impl Listener {
     /// The next connection that a host asks for. Those that ask for what is neither a queue nor a ring are refused.
     ///
     /// # Errors
-    /// The connection manager's; too few descriptors.
+    /// `NotConnected` when the device was removed: nobody comes here any more. The connection manager's; too few
+    /// descriptors.
     pub async fn accept(&self) -> io::Result<Wanted> {
         loop {
             while let Some(mut request) = self.listener.accept()? {

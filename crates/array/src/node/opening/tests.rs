@@ -372,3 +372,26 @@ fn a_node_starts_without_a_drive_or_an_address_that_is_absent() {
     node.stop();
     drop(node);
 }
+
+/// Nobody could come any more, and nobody said so.
+#[test]
+fn a_listener_whose_device_was_removed_is_bound_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path(), "", "[[listener]]\naddress = \"127.0.0.1:0\"\n");
+    let address = "127.0.0.1:0".parse().unwrap();
+    open_late(&node);
+    assert_eq!(said(&node, "listening on 127.0.0.1:0"), 0);
+    let desert = move |owned: &mut Owned| {
+        owned.serving()?.desert(address);
+        Ok(())
+    };
+    node.owner.ask_unseen(desert).unwrap();
+    open_late(&node);
+    assert_eq!(said(&node, "its RDMA device was removed"), 1);
+    assert_eq!(said(&node, "listening on 127.0.0.1:0"), 1);
+    let bound = node.bound(address).unwrap();
+    std::net::TcpStream::connect(bound.socket()).unwrap();
+    open_late(&node);
+    assert_eq!(said(&node, "its RDMA device was removed"), 1);
+    node.stop();
+}

@@ -97,6 +97,8 @@ pub struct View {
     used: Area,
     event_index: bool,
     indirect: bool,
+    /// The driver knows no flushes: a write that has ended is durable (section 5.2.5).
+    pub write_through: bool,
 }
 
 impl View {
@@ -123,6 +125,7 @@ impl View {
             used: find(address.used.get(), 4 + entries * size_of::<Used>() + 2, 4)?,
             event_index: features & feature::EVENT_INDEX != 0,
             indirect: features & feature::INDIRECT != 0,
+            write_through: features & feature::FLUSH == 0,
         })
     }
 

@@ -209,7 +209,7 @@ impl Ring {
             if let Some(view) = view {
                 match view.chain(head, &mut chain) {
                     Ok(()) => {
-                        let written = self.execute(&view.memory, &chain).await;
+                        let written = self.execute(&view, &chain).await;
                         self.give_back(head, written);
                     }
                     Err(corrupt) => {
@@ -235,22 +235,23 @@ impl Ring {
     }
 
     /// Carries a request out; the bytes written to its memory, of which the last is its status.
-    async fn execute(&self, memory: &Memory, chain: &Chain) -> u32 {
+    async fn execute(&self, view: &View, chain: &Chain) -> u32 {
         let Some(room) = bytes_of(&chain.writable).checked_sub(1) else {
             // There is nowhere to put a status.
             return 0;
         };
-        let (status, written) = match self.carry_out(memory, chain, room).await {
+        let (status, written) = match self.carry_out(view, chain, room).await {
             Ok(written) => (Status::Ok, written),
             Err(status) => (status, 0),
         };
-        match scatter(memory, &chain.writable, room, &[status as u8]) {
+        match scatter(&view.memory, &chain.writable, room, &[status as u8]) {
             Ok(()) => low32(written + 1),
             Err(NotMemory(_)) => 0,
         }
     }
 
-    async fn carry_out(&self, memory: &Memory, chain: &Chain, room: u64) -> Result<u64, Status> {
+    async fn carry_out(&self, view: &View, chain: &Chain, room: u64) -> Result<u64, Status> {
+        let (memory, fua) = (&*view.memory, view.write_through);
         let mut head = RequestHead::new_zeroed();
         let head_bytes = u64_of(size_of::<RequestHead>());
         gather(memory, &chain.readable, 0, head.as_mut_bytes()).map_err(outside)?;
@@ -272,7 +273,7 @@ impl Ring {
                     let mut data = disk.room(part).await;
                     let at = head_bytes + part.offset - span.offset;
                     gather(memory, &chain.readable, at, data.data_mut()).map_err(outside)?;
-                    disk.write(part, &mut data, false).await.map_err(status_of)?;
+                    disk.write(part, &mut data, fua).await.map_err(status_of)?;
                 }
                 Ok(0)
             }
@@ -288,17 +289,18 @@ impl Ring {
                     let skip = head_bytes + u64::from(at) * u64_of(size_of::<RangeHead>());
                     gather(memory, &chain.readable, skip, range.as_mut_bytes()).map_err(outside)?;
                     let (span, unmap) = device.range(&range, order)?;
-                    self.order(order, span, unmap).await.map_err(status_of)?;
+                    self.order(order, span, unmap, fua).await.map_err(status_of)?;
                 }
                 Ok(0)
             }
         }
     }
 
-    async fn order(&self, order: Order, span: Span, unmap: bool) -> Result<(), Refusal> {
+    async fn order(&self, order: Order, span: Span, unmap: bool, fua: bool) -> Result<(), Refusal> {
         match order {
+            // What is discarded may be there again.
             Order::Discard => self.shared.disk.trim(span, false).await,
-            Order::Zeroes => self.shared.disk.zero(span, false, !unmap, false).await,
+            Order::Zeroes => self.shared.disk.zero(span, fua, !unmap, false).await,
         }
     }
 

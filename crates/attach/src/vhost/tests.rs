@@ -101,6 +101,14 @@ fn a_chain_is_taken_and_given_back() {
     assert!(!view.wants_telling(&progress), "it was told");
 }
 
+/// Such a driver never flushes: what it had written was in a volatile cache when it was told.
+#[test]
+fn a_driver_that_knows_no_flushes_has_its_writes_durable() {
+    let guest = Guest::new();
+    assert!(guest.view(feature::INDIRECT).write_through);
+    assert!(!guest.view(feature::FLUSH).write_through);
+}
+
 #[test]
 fn drivers_that_break_the_rules_stop_their_queue() {
     let guest = Guest::new();

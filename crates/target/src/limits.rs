@@ -1,5 +1,7 @@
 //! Limits of the target, each with its reason.
 
+use std::time::Duration;
+
 use stdx::num::usize64;
 
 /// Registrants of one namespace. Clusters that fence by reservation have tens of nodes; the bound
@@ -205,6 +207,9 @@ const _: () = assert!(DRIVE_CHARGE_MIN <= DRIVE_SHARED_BYTES / 3);
 
 /// Bytes of a volume that are compared at once.
 pub const VOLUME_COMPARE_BYTES: usize = 64 << 10;
+/// Between two attempts to end a direct write window where somebody waits for that: hosts that reset a controller wait
+/// for some seconds.
+pub const WINDOW_END_PAUSE: Duration = Duration::from_secs(2);
 
 // ---- Metrics ------------------------------------------------------------------------------
 

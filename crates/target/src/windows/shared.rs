@@ -2,11 +2,13 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use reactor::cross_core::Watch;
 
 use super::{Association, Granted, Refused, Wanted, Windows};
+use crate::limits::WINDOW_END_PAUSE;
 use crate::reservation::HostId;
 
 /// One per namespace.
@@ -72,6 +74,8 @@ struct State {
     leavers: Vec<Leaver>,
     /// How often a window could not be ended.
     failures: u64,
+    /// Somebody waits to try that again.
+    tries_again: bool,
 }
 
 impl State {
@@ -122,7 +126,7 @@ impl Shared {
             let mut left = Vec::new();
             if state.is_clear() {
                 state.to_end = false;
-                left = std::mem::take(&mut state.leavers);
+                left = mem::take(&mut state.leavers);
             }
             (result, due, left)
         });
@@ -131,6 +135,17 @@ impl Shared {
             windows.end(volume, number, Ending(Some(Arc::clone(self))));
         }
         result
+    }
+
+    /// Has what is still to be ended then be tried again after a pause: who waits for it may ask for nothing.
+    fn try_again_later(self: Arc<Self>) {
+        if self.0.change(|state| mem::replace(&mut state.tries_again, true)) {
+            return;
+        }
+        reactor::spawn(async move {
+            reactor::sleep(WINDOW_END_PAUSE).await;
+            self.change(|state| state.tries_again = false);
+        });
     }
 
     /// Asks for a window. A host that has it is given another in its place. `check` looks once more whether the asker
@@ -327,16 +342,20 @@ impl Drop for Granting {
 pub struct Ending(Option<Arc<Shared>>);
 
 impl Ending {
-    /// It has ended, or not.
+    /// It has ended, or not. To be called on a reactor.
     pub fn done(mut self, ended: Result<(), NotEnded>) {
+        let shared = self.0.clone().filter(|_| ended.is_err());
         self.tell(ended);
+        if let Some(shared) = shared {
+            shared.try_again_later();
+        }
     }
 
     fn tell(&mut self, ended: Result<(), NotEnded>) {
         let Some(shared) = self.0.take() else { return };
         match ended {
             Ok(()) => shared.change(|state| (state.under_way, state.held) = (None, None)),
-            // Not tried again at once: whoever wants it to end next does.
+            // Not tried again at once: whoever wants it to end next does, or it is after a pause.
             Err(NotEnded) => shared.0.change(|state| {
                 state.under_way = None;
                 state.failures += 1;

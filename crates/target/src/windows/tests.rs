@@ -8,6 +8,7 @@ use window::Grant;
 
 use super::stub::Stub;
 use super::{Asker, NotEnded, Refused, Shared, Wanted, Who, Windows};
+use crate::limits::WINDOW_END_PAUSE;
 use crate::reservation::HostId;
 
 fn who(host: u8) -> Who {
@@ -243,6 +244,22 @@ fn one_that_could_not_be_ended_is_tried_again() {
         assert_eq!(place.ask(&theirs).await, Err(Refused::Busy));
         assert!(leaver.has_left());
         assert!(place.ask(&theirs).await.is_ok());
+    });
+}
+
+/// A controller reset that waited for it never completed: its host asked for nothing else.
+#[test]
+fn one_that_could_not_be_ended_once_is_ended_later_though_nobody_asks() {
+    run(async {
+        let place = Place::new();
+        place.ask(&who(1)).await.unwrap();
+        place.stub.cannot_end(true);
+        let leaver = place.end();
+        reactor::sleep(3 * WINDOW_END_PAUSE).await;
+        assert!(!leaver.has_left(), "it may stand");
+        place.stub.cannot_end(false);
+        reactor::sleep(2 * WINDOW_END_PAUSE).await;
+        assert!(leaver.has_left());
     });
 }
 

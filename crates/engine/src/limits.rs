@@ -130,6 +130,10 @@ const _: () = assert!(WRITE_PATIENCE.as_secs() < TRANSFER_DEADLINES.0.as_secs())
 pub(crate) const PUT_PATIENCE: Duration = Duration::from_secs(20);
 const _: () = assert!(WRITE_PATIENCE.as_secs() < PUT_PATIENCE.as_secs());
 
+/// How long a hole waits for room in the log while there is no space behind it: then it is refused, as writes are at once,
+/// for it holds up all that comes after it, and who changes volumes.
+pub(crate) const HOLE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long a drive has to say what it is of: one that takes longer is as good as missing. Drives that work answer in
 /// milliseconds, those that were just powered in a second or two.
 pub(crate) const LABEL_PATIENCE: Duration = Duration::from_secs(5);

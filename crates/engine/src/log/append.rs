@@ -8,6 +8,8 @@ use super::ring::Ring;
 use super::{Append, Claim, Shared, Turn};
 use crate::address::{BLOCK, BLOCK_BITS, Key};
 use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::limits::HOLE_PATIENCE;
+use std::time::Duration;
 use stdx::Counted;
 use stdx::num::u64_of;
 
@@ -173,10 +175,23 @@ impl Shared {
 
     /// Waits until a record finds room; whoever calls holds the gate.
     pub(super) async fn wait_for_room(&self, kind: &Kind, claim: Claim) -> Result<()> {
+        let mut refusing_since = None;
         while !self.ring.borrow().has_room(*kind, &self.store) {
             self.check_takes(*kind, claim)?;
             self.more.notify();
-            self.room.notified().await;
+            if claim == Claim::Acknowledged || !self.refusing_writes.get() {
+                refusing_since = None;
+                self.room.notified().await;
+                continue;
+            }
+            let since = *refusing_since.get_or_insert_with(reactor::now);
+            let waited = Duration::from_nanos(reactor::now() - since);
+            let Some(left) = HOLE_PATIENCE.checked_sub(waited).filter(|left| !left.is_zero())
+            else {
+                return Err(Error::new(ErrorKind::Full, "there is no space behind the commit log"));
+            };
+            // Room may come until then.
+            let _ = reactor::timeout(left, self.room.notified()).await;
         }
         Ok(())
     }

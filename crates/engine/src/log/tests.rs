@@ -337,6 +337,34 @@ fn who_writes_behind_a_hole_that_waits_for_room_is_told_that_there_is_no_space()
     });
 }
 
+/// It held up all that came after it, and every change of a volume, as long as there was no space.
+#[test]
+fn a_hole_that_finds_no_room_while_there_is_no_space_is_refused_in_the_end() {
+    reactor::simulate(1, async {
+        let log = Rc::new(Log::create(simulated(), BYTES, RING).await.unwrap());
+        log.refuse_writes(true);
+        let begin = reactor::now();
+        let mut n = 0;
+        let refused = loop {
+            let hole = Append::Hole { key: key(1, n * 1000), count: 1 + n % 7 };
+            match log.append(hole).await {
+                Ok(_) => n += 1,
+                Err(refused) => break refused,
+            }
+        };
+        assert!(n > 1000 && refused.kind == Kind::Full, "{n}: {refused}");
+        let waited = Duration::from_nanos(reactor::now() - begin);
+        assert!(waited >= crate::limits::HOLE_PATIENCE, "{waited:?}");
+        // Who comes next finds the turn free.
+        log.refuse_writes(false);
+        let waits = spawn({
+            let log = Rc::clone(&log);
+            async move { log.append(Append::Hole { key: key(1, 0), count: 1 }).await }
+        });
+        assert!(reactor::timeout(2 * crate::limits::HOLE_PATIENCE, waits).await.is_err());
+    });
+}
+
 #[test]
 fn there_must_be_a_log_of_this_length() {
     on_each(|device| async move {

@@ -36,8 +36,14 @@ impl Superblock {
         let mut lacking = 0;
         for (index, drive) in self.online() {
             let trails = area::catalog::trails(&drive, self.kept.area(), self.pool).await;
-            let Ok(trails) = trails else { continue };
-            let has = area::catalog::newest(trails).is_ok_and(|of| of.generation >= generation);
+            let has = match trails {
+                Ok(trails) => {
+                    area::catalog::newest(trails).is_ok_and(|of| of.generation >= generation)
+                }
+                // To an opening it is as good as gone.
+                Err(error) if error.is_of_medium() => false,
+                Err(_) => continue,
+            };
             lacking += u64::from(!has && self.is_online_still(index, &drive));
         }
         lacking
@@ -47,8 +53,11 @@ impl Superblock {
     pub async fn lacking_root(&self, shard: u16, generation: u64) -> u64 {
         let mut lacking = 0;
         for (index, drive) in self.online() {
-            let Ok(root) = area::read_root(&drive, self.pool, shard).await else { continue };
-            let has = root.is_ok_and(|root| root.generation >= generation);
+            let has = match area::read_root(&drive, self.pool, shard).await {
+                Ok(root) => root.is_ok_and(|root| root.generation >= generation),
+                Err(error) if error.is_of_medium() => false,
+                Err(_) => continue,
+            };
             lacking += u64::from(!has && self.is_online_still(index, &drive));
         }
         lacking

@@ -110,6 +110,30 @@ fn catalogs_and_roots_are_put_right_before_an_opening_needs_them() {
     });
 }
 
+/// To the next opening a sector that cannot be read is as good as gone.
+#[test]
+fn catalogs_and_roots_that_cannot_be_read_are_carried_anew() {
+    reactor::simulate(37, async {
+        let rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 37).await;
+        rig.settle().await;
+        let clean = rig.scrub().await.position;
+        assert_eq!((clean.damaged, clean.unchecked), (0, 0), "{clean:?}");
+        let catalog = rig.pool.0.common.superblock.label().catalog;
+        use crate::format::area::{CATALOG, ROOTS};
+        for range in [ROOTS..CATALOG, catalog.half_at(0)..catalog.end()] {
+            rig.media[1].refuse(media::Refusal {
+                operation: Some(media::Operation::Read),
+                range,
+                kind: media::Kind::Medium,
+                times: Some(1),
+            });
+        }
+        let found = rig.scrub().await.position;
+        assert_eq!((found.damaged, found.repaired), (2, 2), "{found:?}");
+        assert_eq!(rig.scrub().await.position.damaged, 0);
+    });
+}
+
 /// What is taken back is of a later generation before the drives have it, and a half is overwritten while it is read: both
 /// were called damage.
 #[test]

@@ -121,9 +121,11 @@ struct Inner {
     changing: Semaphore,
     /// One change of the log's devices at a time.
     moving: Semaphore,
-    /// One drive is taken back at a time, and one made whole.
+    /// One drive is taken back at a time, and one made whole; beside that, one counts at a time that came to a place where
+    /// nothing lies.
     taking_back: Semaphore,
     rejoining: Semaphore,
+    widening: Semaphore,
     /// How fast drives are made whole.
     throttle: Arc<Throttle>,
     /// Namespaces of other targets that have the log, or had it.
@@ -175,6 +177,7 @@ impl Inner {
             changing: Semaphore::new(1),
             taking_back: Semaphore::new(1),
             rejoining: Semaphore::new(1),
+            widening: Semaphore::new(1),
             throttle: Arc::default(),
             remotes: RefCell::default(),
             returned: RefCell::default(),
@@ -251,7 +254,7 @@ impl Pool {
 
     /// Has what is done beside hosts' requests come to its end, and requests be refused; `None` when the pool was closed
     /// already.
-    async fn quiet(&self) -> Option<[Held<'_>; 5]> {
+    async fn quiet(&self) -> Option<[Held<'_>; 6]> {
         let inner = &self.0;
         let was_closed = inner.closed.replace(true);
         // Writers, and who changes volumes, may wait for a device of the log.
@@ -270,9 +273,10 @@ impl Pool {
         let looks = inner.look_writes.hold(1).await;
         inner.returned.borrow().values().for_each(rejoin::Returned::end);
         let rejoins = inner.rejoining.hold(1).await;
+        let widens = inner.widening.hold(1).await;
         let (volumes, snapshots) = (inner.volumes.borrow(), inner.snapshots.borrow());
         volumes.values().chain(snapshots.values()).for_each(|state| state.close());
-        Some([turn, copies, taking, looks, rejoins])
+        Some([turn, copies, taking, looks, rejoins, widens])
     }
 
     async fn shut(self, state: PoolState) -> Result<()> {

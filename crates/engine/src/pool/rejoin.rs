@@ -170,13 +170,17 @@ impl Pool {
         Ok(index)
     }
 
-    /// Makes a drive whole that was taken back; one at a time.
+    /// Makes a drive whole that was taken back; one at a time. One that came to a place where nothing lies has nothing to be
+    /// made anew, and does not wait behind one that has, which may take hours.
     async fn make_whole(&self, index: u16, progress: Arc<Progress>) -> Result<()> {
-        let _turn = self.0.rejoining.hold(1).await;
+        let superblock = &self.0.common.superblock;
+        let _turn = match superblock.drives.is_vacant(index) {
+            true => self.0.widening.hold(1).await,
+            false => self.0.rejoining.hold(1).await,
+        };
         if progress.ends.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Gone, "the pool was closed"));
         }
-        let superblock = &self.0.common.superblock;
         let job = Arc::clone(&progress);
         let make = move |shard: Rc<Shard>| {
             let job = Arc::clone(&job);

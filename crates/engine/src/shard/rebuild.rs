@@ -96,7 +96,11 @@ impl Rebuild {
             if u128::from(now - advanced) >= REBUILD_PATIENCE.as_nanos() {
                 return Err(match unread.is_empty() {
                     true => Error::new(Kind::Full, "the other drives have no room for it"),
-                    false => Error::new(Kind::Failed, "some of it cannot be read now"),
+                    false => {
+                        let context = "some of it cannot be read now: the drives that are there do not give it, and \
+                                       one that is away may";
+                        Error::new(Kind::Failed, context)
+                    }
                 });
             }
             let is_worth_a_look = || {

@@ -194,6 +194,27 @@ fn a_place_is_not_vacant_while_the_log_is_there() {
     });
 }
 
+/// It has nothing to be made anew, and waited for hours behind one that had.
+#[test]
+fn a_drive_that_is_added_counts_while_another_is_made_whole() {
+    reactor::simulate(70, async {
+        let mut rig = rig(6, raid::Scheme::Raid6, bbu(), 1, 70).await;
+        rig.pull(1, 71).await;
+        rig.pool.throttle_rejoins(0, true);
+        rig.give_back(1).await;
+        let added = reactor::timeout(Duration::from_mins(5), rig.add(72)).await;
+        assert_eq!(added.unwrap(), 6);
+        assert_eq!(states(&rig.pool).await[1], DriveState::Rejoining);
+        // What is written now lies on it, and what the other one missed is made anew beside that.
+        scribble(&rig.v, &mut rig.model, 500, 73).await;
+        rig.pool.throttle_rejoins(0, false);
+        let (state, rejoin) = settled(&rig.pool, 1).await;
+        assert_eq!(state, DriveState::Online, "{rejoin:?}");
+        [0, 2].into_iter().for_each(|index| rig.media[index].fail());
+        verify(&rig.v, &rig.model).await;
+    });
+}
+
 #[test]
 fn a_pool_that_gets_wider_has_more_room_and_uses_it() {
     for (seed, scheme, count, shards) in [

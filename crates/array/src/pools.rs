@@ -66,7 +66,7 @@ pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
 use outlook::Outlook;
 pub use reasons::Reason;
-pub use rebuild::{Moves, PausedRebuild};
+pub use rebuild::{Moves, PausedRebuild, is_lost};
 pub use returning::{Away, Due, Search, Searched};
 pub use scrub::ScrubRecord;
 pub use slow::{SlowOutlook, WasFast, WereFast};
@@ -511,7 +511,7 @@ impl Pools {
     pub fn check_no_drive(&self, path: &Path) -> Result<()> {
         for (name, known) in &self.known {
             let waits = known.pool().is_none();
-            if waits && known.def.drives.iter().any(|drive| drive == path) {
+            if waits && known.def.places().any(|drive| drive == path) {
                 return Err(is_drive_of(path, name));
             }
         }

@@ -141,12 +141,16 @@ impl Node {
         lock: Option<Arc<Lock>>,
     ) -> Result<PathBuf> {
         // First: it is looked for there, should the node end once its labels are written.
-        let before = self.keep_place(of, &member.path)?;
+        let before = self.keep_both_places(of, &member.path)?;
         let path = member.path.clone();
-        if let Err(error) = pool.replace_drive(of.index, member) {
+        let replaced = pool.replace_drive(of.index, member);
+        if replaced.is_err() {
             self.keep_place(of, &before)?;
-            return Err(error);
         }
+        let from = before.clone();
+        let forgot = self.remember(&of.pool, move |def| _ = def.drives_from.remove(&from));
+        self.tell_unless_kept(&of.pool, forgot)?;
+        replaced?;
         if before != path {
             pool.unlock(usize::from(of.index), &before);
         }
@@ -159,26 +163,35 @@ impl Node {
         if new.drives.is_empty() {
             return Err(Error::new(Kind::Invalid, "no drive is named").help("name those to add"));
         }
-        // Each has the next index.
-        let _turn = self.turn(name, task)?;
-        let pool = self.view().serving()?.pools.pool(name)?;
         let steps = u32::try_from(new.drives.len()).unwrap_or(u32::MAX);
         for (done, drive) in (0..).zip(&new.drives) {
+            // Each has the next index. Nobody else waits until it counts.
+            let turn = self.turn(name, task)?;
             task.step(done, steps, &format!("adds {drive}"))?;
-            self.add_drive(&pool, drive, new.force)?;
+            let pool = self.view().serving()?.pools.pool(name)?;
+            let added = self.add_drive(&pool, drive, new.force)?;
+            drop(turn);
+            if let Some(of) = added {
+                self.wait_until_it_counts(&pool, &of, task)?;
+            }
         }
         Ok(())
     }
 
-    fn add_drive(&self, pool: &OpenPool, asked: &DrivePath, forced: bool) -> Result<()> {
+    fn add_drive(
+        &self,
+        pool: &OpenPool,
+        asked: &DrivePath,
+        forced: bool,
+    ) -> Result<Option<PoolDrive>> {
         self.check_no_pools(vec![asked.path.clone()], forced)?;
         let opener = self.view().serving()?.pools.opener();
         let mut made_of = opener.new_drive(asked, forced)?;
         let made = std::mem::take(&mut made_of.made);
-        let Some(member) = made_of.drives.pop() else { return Ok(()) };
+        let Some(member) = made_of.drives.pop() else { return Ok(None) };
         let of = self.widen(pool, member, made_of.locks.pop())?;
         made.keep();
-        self.wait_until_it_counts(pool, &of)
+        Ok(Some(of))
     }
 
     /// Adds a drive, which `lock` holds, behind those that a pool has. Gives its place.
@@ -211,15 +224,19 @@ impl Node {
         Ok(of)
     }
 
-    /// Waits until a drive is taken into use that came to a place where nothing lies; not while making drives whole is paused,
-    /// which it waits for then.
-    pub(super) fn wait_until_it_counts(&self, pool: &OpenPool, of: &PoolDrive) -> Result<()> {
+    /// Waits until a drive is taken into use that came to a place where nothing lies: it has nothing to be made anew, and
+    /// does not wait for those that have.
+    pub(super) fn wait_until_it_counts(
+        &self,
+        pool: &OpenPool,
+        of: &PoolDrive,
+        task: &Task,
+    ) -> Result<()> {
         loop {
             let drive = drive_of(&pool.status_in(DRIVE_LOOK)?, of)?;
             let failure = drive.rejoin.and_then(|rejoin| rejoin.failure);
             match drive.state {
                 DriveState::Online => return Ok(()),
-                DriveState::Rejoining if self.rejoin_pace(&of.pool)?.paused => return Ok(()),
                 DriveState::Rejoining => {}
                 DriveState::Missing | DriveState::Failed => {
                     let why = failure.unwrap_or_else(|| "it failed".to_owned());
@@ -228,7 +245,21 @@ impl Node {
                         .help(format!("`flashloom drive replace {of}` puts another one there")));
                 }
             }
+            if task.goes_on().is_err() {
+                let what =
+                    format!("the job was cancelled: drive {} is added all the same", of.index);
+                return Err(Error::new(Kind::Conflict, what)
+                    .help(format!("`flashloom drive remove {of}` takes it out again")));
+            }
         }
+    }
+
+    /// As [`keep_place`](Self::keep_place) of a drive that is about to be given the place. The one that has it is looked for
+    /// as before, should the node end before labels say otherwise.
+    pub(super) fn keep_both_places(&self, of: &PoolDrive, path: &Path) -> Result<PathBuf> {
+        let from = self.view().serving()?.pools.place_of(of)?.filter(|from| from != path);
+        self.remember(&of.pool, move |def| def.drives_from.extend(from))?;
+        self.keep_place(of, path)
     }
 
     /// Writes down where a drive is. Gives where it was.
@@ -247,6 +278,16 @@ impl Node {
 
     /// Waits until a drive is whole that is being made so. One that nobody waits for any more is out.
     pub(super) fn wait_until_whole(
+        &self,
+        pool: &OpenPool,
+        of: &PoolDrive,
+        task: &Task,
+        done: u32,
+    ) -> Result<()> {
+        self.unless_closed(pool, self.follow_until_whole(pool, of, task, done))
+    }
+
+    fn follow_until_whole(
         &self,
         pool: &OpenPool,
         of: &PoolDrive,

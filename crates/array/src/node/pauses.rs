@@ -1,12 +1,14 @@
 //! Long work on a pool is paused, stopped, and remembered: what scrubs and rebuilds have in common.
 
+use std::sync::Arc;
+
 use api::v1::{Job, Kind};
 use api::value::Name;
 
 use super::Node;
 use crate::jobs::Stop;
 use crate::limits::STOP;
-use crate::pools::PoolDef;
+use crate::pools::{OpenPool, PoolDef};
 use crate::{Error, Result};
 
 impl Node {
@@ -27,6 +29,31 @@ impl Node {
         }
         Err(Error::new(Kind::Failed, format!("job {id} does not end"))
             .help("a drive does not answer: try again"))
+    }
+
+    /// Whether a pool is open as it was when work with it began, and not closed since, to be opened again or not.
+    ///
+    /// # Errors
+    /// `Stopping`: what was under way is neither done nor given up.
+    pub(super) fn check_still_open(&self, pool: &OpenPool) -> Result<()> {
+        let view = self.view();
+        let open = view.serving().and_then(|serving| serving.pools.pool(pool.name()));
+        if open.is_ok_and(|open| std::ptr::eq(Arc::as_ptr(&open), pool)) {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Stopping, "the pool was closed in the midst of it")
+            .help("it goes on by itself once the pool is open: `flashloom job list`"))
+    }
+
+    /// What came of work with a pool that goes on by itself where the pool was closed in the midst of it.
+    ///
+    /// # Errors
+    /// Those of the work, and as [`check_still_open`](Self::check_still_open).
+    pub(super) fn unless_closed<T>(&self, pool: &OpenPool, done: Result<T>) -> Result<T> {
+        if done.is_err() {
+            self.check_still_open(pool)?;
+        }
+        done
     }
 
     /// Changes what there is to remember of a pool, and writes it down; as it was if that cannot be.

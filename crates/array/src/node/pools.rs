@@ -247,7 +247,7 @@ impl Node {
     /// Where the drives were of pools that are not open.
     fn closed_drives(&self) -> Result<Vec<PathBuf>> {
         let closed = self.view().serving()?.pools.closed();
-        Ok(closed.into_iter().flat_map(|(_, def)| def.drives).collect())
+        Ok(closed.iter().flat_map(|(_, def)| def.places()).cloned().collect())
     }
 
     /// An import with the drives that are found, and the log where it is known to be, as far as it does not say.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use api::v1::{Job, JobKind, JobState, Kind, RateLimit, Rebuild, Severity};
 use api::value::{Name, PoolDrive};
-use engine::DriveState;
+use engine::{DriveState, DriveStatus};
 
 use super::Node;
+use super::remove::keep_vacant;
 use crate::jobs::{Moving, Stop, Task, Work};
 use crate::limits::DRIVE_LOOK;
-use crate::pools::{Moves, OpenPool, PausedRebuild, PoolDef};
+use crate::pools::{Moves, OpenPool, PausedRebuild, PoolDef, is_lost};
 use crate::{Error, Result, events};
 
 /// The drive that a job empties, by a pool's name; `None` for one that rebuilds what is lost.
@@ -140,8 +141,10 @@ impl Node {
         if paused.is_none() && job.is_none() {
             return Err(none(name));
         }
-        if let Some((job, _)) = job {
+        if let Some((job, drive)) = job {
             self.end_job_in_order(job.id, Stop::Cancel)?;
+            // It may not have come to where it moves anything.
+            self.note_stopped(name, self.moved_by(name, drive)?)?;
         }
         if let Some(paused) = paused {
             let words = format!("{} is ended: it was paused", what(name, paused.drive));
@@ -153,8 +156,18 @@ impl Node {
         Ok(())
     }
 
+    /// The drives of which a job moves something: this one, or those that are lost.
+    fn moved_by(&self, name: &Name, drive: Option<u16>) -> Result<Vec<u16>> {
+        if let Some(drive) = drive {
+            return Ok(vec![drive]);
+        }
+        let status = self.view().serving()?.pools.pool(name)?.status()?;
+        let drives = (0..).zip(&status.drives);
+        Ok(drives.filter(|(_, drive)| is_lost(drive)).map(|(index, _)| index).collect())
+    }
+
     /// Nothing more of these drives is moved by itself: neither the one that is paused nor a removal goes on.
-    fn note_stopped(&self, name: &Name, drives: Vec<u16>) -> Result<()> {
+    pub(super) fn note_stopped(&self, name: &Name, drives: Vec<u16>) -> Result<()> {
         self.remember(name, move |def| {
             def.paused = None;
             def.removing.retain(|index, _| !drives.contains(index));
@@ -202,9 +215,8 @@ impl Node {
         task.step(0, 1, "moves what is lost with drives onto the others")?;
         let pool = self.view().serving()?.pools.pool(name)?;
         self.empty(&pool, None, how, task)?;
-        let words =
-            format!("the redundancy of pool {name} is whole, without the drives that are gone");
-        self.events.record(Severity::Info, words);
+        let (severity, words) = rebuilt(name, &pool.status()?.drives);
+        self.events.record(severity, words);
         Ok(())
     }
 
@@ -217,7 +229,10 @@ impl Node {
     pub(super) fn move_away(&self, of: &PoolDrive, how: Moving, task: &Task) -> Result<()> {
         let pool = self.view().serving()?.pools.pool(&of.pool)?;
         self.empty(&pool, Some(of.index), how, task)?;
-        if let Some(path) = pool.paths().get(usize::from(of.index)).cloned().flatten() {
+        // Before it is known to be out: what comes to its place from here on is somewhere else.
+        let path = pool.paths().get(usize::from(of.index)).cloned().flatten();
+        keep_vacant(&pool, of)?;
+        if let Some(path) = path {
             pool.unlock(usize::from(of.index), &path);
         }
         let words = format!(
@@ -228,8 +243,22 @@ impl Node {
         Ok(())
     }
 
-    /// Moves what a drive has, or what those had that are gone, onto the others, and waits for its end.
+    /// Moves what a drive has, or what those had that are gone, onto the others, and waits for its end: also where a drive
+    /// came back meanwhile, or another one came there, of which nothing is moved any more.
     pub(super) fn empty(
+        &self,
+        pool: &OpenPool,
+        drive: Option<u16>,
+        how: Moving,
+        task: &Task,
+    ) -> Result<()> {
+        let emptied = self.empty_while_open(pool, drive, how, task);
+        // What is said of it means nothing where the pool was closed, or opened again, in the midst of it.
+        self.check_still_open(pool)?;
+        emptied
+    }
+
+    fn empty_while_open(
         &self,
         pool: &OpenPool,
         drive: Option<u16>,
@@ -302,7 +331,11 @@ impl Node {
                 return match rebuild.failure {
                     None => Ok(()),
                     Some(why) => Err(Error::new(Kind::Failed, format!("it was given up: {why}"))
-                        .help("what was moved stays where it is: add a drive, or make room")),
+                        .help(
+                            "what was moved stays where it is: add a drive, or make room; where something cannot be \
+                             read, put the drive back that is gone, or another one in its place (`flashloom drive \
+                             replace`): what nothing gives any more is told as lost then, and the rest is whole",
+                        )),
                 };
             }
             if task.goes_on().is_err() {
@@ -358,6 +391,22 @@ impl Node {
             Err(error) => tracing::warn!("that is not written down of pool {name}: {error}"),
         }
     }
+}
+
+/// What is to be said of a pool that was rebuilt, and has these drives: one may have failed since, or only came back.
+fn rebuilt(name: &Name, drives: &[DriveStatus]) -> (Severity, String) {
+    let lacks = |drive: &DriveStatus| drive.state != DriveState::Online && !drive.vacant;
+    let lacking = drives.iter().enumerate().filter(|(_, drive)| lacks(drive));
+    let lacking: Vec<_> = lacking.map(|(index, _)| index.to_string()).collect();
+    if lacking.is_empty() {
+        let words = "whole, without the drives that are gone";
+        return (Severity::Info, format!("the redundancy of pool {name} is {words}"));
+    }
+    let words = format!(
+        "the rebuild of pool {name} is over, and its redundancy is not whole: it lacks drive {} now",
+        lacking.join(", ")
+    );
+    (Severity::Warning, words)
 }
 
 /// Begins to empty a drive that works, or those that are gone.

@@ -1,9 +1,9 @@
 //! Drives are taken out of their pools for good. What a pool needs of one is on the others first; then nobody takes it
 //! back by itself, and what identifies it as the pool's is wiped, so that it can be used elsewhere.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use api::v1::{Consent, Kind, Losses, Severity};
+use api::v1::{Consent, Job, JobKind, Kind, Losses, Severity};
 use api::value::{DrivePath, PoolDrive, Size};
 use engine::{DriveState, DriveStatus};
 use media::drive::WRITES_PATIENCE;
@@ -77,9 +77,19 @@ impl Node {
         consent: Consent,
         task: &Task,
     ) -> Result<()> {
-        let removed = self.remove_in_order(of, how, consent, task);
-        let goes_on_later = |error: &Error| task.is_paused() || error.kind == Kind::Stopping;
-        if removed.as_ref().is_err_and(|error| !goes_on_later(error)) {
+        let (pool, target) = (self.open_pool_of(of)?, of.to_string());
+        let is_before = |job: &Job| {
+            job.kind == JobKind::DriveRemove && job.target == target && job.id < task.job()
+        };
+        if let Some(job) = self.job_that(is_before) {
+            // Nor is that one forgotten, should this one fail.
+            let what = format!("drive {} of pool {} is being removed already", of.index, of.pool);
+            return Err(Error::new(Kind::Conflict, what)
+                .help(format!("`flashloom job wait {}` waits for its end", job.id)));
+        }
+        let removed = self.remove_in_order(&pool, of, how, consent, task);
+        if removed.is_err() && !task.is_paused() {
+            self.check_still_open(&pool)?;
             self.forget_removal(of)?;
         }
         removed
@@ -99,6 +109,7 @@ impl Node {
 
     fn remove_in_order(
         &self,
+        pool: &OpenPool,
         of: &PoolDrive,
         how: Moving,
         consent: Consent,
@@ -106,25 +117,20 @@ impl Node {
     ) -> Result<()> {
         task.step(0, 2, "moves what it has onto the others")?;
         check_meant(&self.losses_of_drive(of)?, consent.force)?;
-        let pool = self.open_pool_of(of)?;
         let (name, index) = (&of.pool, of.index);
         let id = Uuid::from_bytes(drive_of(&pool.status()?, of)?.id);
         // First: whenever the node ends from here on, its next start goes on.
         self.remember(name, move |def| {
             def.removing.insert(index, id);
         })?;
-        let emptied = self.vacate(&pool, of, how, task)?;
+        let emptied = self.vacate(pool, of, how, task)?;
         task.commit(1, 2, "wipes it")?;
-        let wiped = self.wipe(&pool, of, emptied)?;
-        let keeps_path = matches!(wiped, Wiped::No(_));
+        let at = self.view().serving()?.pools.place_of(of)?;
+        let wiped = self.wipe(pool, of, emptied, at.as_deref())?;
+        let left = at.filter(|_| !matches!(wiped, Wiped::No(_)));
         self.remember(name, move |def| {
             def.removing.remove(&index);
-            if let (false, Some(place)) = (keeps_path, def.drives.get_mut(usize::from(index))) {
-                *place = PathBuf::new();
-            }
-            while def.drives.last().is_some_and(|path| path.as_os_str().is_empty()) {
-                def.drives.pop();
-            }
+            def.forget_place(index, left.as_deref());
         })?;
         self.tell_removed(of, wiped)
     }
@@ -160,7 +166,6 @@ impl Node {
         task: &Task,
     ) -> Result<[u8; 16]> {
         let drive = drive_of(&pool.status()?, of)?;
-        let is_vacant = |drive: &DriveStatus| drive.vacant && !drive.state.is_written();
         let works = match drive.state {
             DriveState::Rejoining => return Err(is_made_whole(of)),
             DriveState::Online => true,
@@ -183,37 +188,37 @@ impl Node {
                 return Err(error);
             }
         }
-        let now = drive_of(&pool.status()?, of)?;
-        if is_vacant(&now) {
-            // One that went away in the midst of it is not known to be taken out.
-            if now.stays_out.is_none() {
-                pool.fail_drive(of.index)?;
-            }
-            return Ok(now.id);
-        }
-        Err(came_or_went(of))
+        keep_vacant(pool, of)
     }
 
-    /// Makes a drive blank that is out of its pool, where it was last, if it is the one that was `emptied`.
-    pub(super) fn wipe(&self, pool: &OpenPool, of: &PoolDrive, emptied: [u8; 16]) -> Result<Wiped> {
+    /// Makes a drive blank that is out of its pool, `at` where it was last, if it is the one that was `emptied`.
+    pub(super) fn wipe(
+        &self,
+        pool: &OpenPool,
+        of: &PoolDrive,
+        emptied: [u8; 16],
+        at: Option<&Path>,
+    ) -> Result<Wiped> {
         let drive = drive_of(&pool.status()?, of)?;
         if drive.id != emptied || drive.state.is_written() {
             return Err(came_or_went(of));
         }
-        let at = self.place_of_drive(of)?;
-        pool.leaves(usize::from(of.index));
         let Some(at) = at else { return Ok(Wiped::Yes) };
+        pool.leaves(usize::from(of.index), at);
+        if DrivePath::memory(at).is_some() {
+            return Ok(Wiped::Yes);
+        }
         // What a drive was asked to write, and has not answered, would come after it was wiped.
-        if at.exists() && !pool.await_rest_at(&at, WRITES_PATIENCE) {
+        if at.exists() && !pool.await_rest_at(at, WRITES_PATIENCE) {
             let what = format!("{} may still be written to", at.display());
             return Ok(Wiped::No(Error::new(Kind::Failed, what)));
         }
-        pool.unlock(usize::from(of.index), &at);
+        pool.unlock(usize::from(of.index), at);
         if !at.exists() {
-            return Ok(Wiped::Gone(at));
+            return Ok(Wiped::Gone(at.to_owned()));
         }
         let opener = self.view().serving()?.pools.opener();
-        match opener.wipe(&at, pool.id(), of.index, emptied) {
+        match opener.wipe(at, pool.id(), of.index, emptied) {
             Ok(()) => Ok(Wiped::Yes),
             Err(error) if error.kind == Kind::Stopping => Err(error),
             Err(error) => Ok(Wiped::No(error)),
@@ -221,11 +226,32 @@ impl Node {
     }
 }
 
+const fn is_vacant(drive: &DriveStatus) -> bool {
+    drive.vacant && !drive.state.is_written()
+}
+
+/// Sees that nothing of the pool is left in a drive's place, where it was emptied, and that nobody takes it back unasked.
+/// Gives what identifies it.
+///
+/// # Errors
+/// `Conflict` when a drive came there meanwhile, or it is not empty.
+pub(super) fn keep_vacant(pool: &OpenPool, of: &PoolDrive) -> Result<[u8; 16]> {
+    let now = drive_of(&pool.status()?, of)?;
+    if !is_vacant(&now) {
+        return Err(came_or_went(of));
+    }
+    // One that went away in the midst of it is not known to be taken out.
+    if now.stays_out.is_none() {
+        pool.fail_drive(of.index)?;
+    }
+    Ok(now.id)
+}
+
 /// Another drive has the place, perhaps.
 fn came_or_went(of: &PoolDrive) -> Error {
     let what = format!("drive {} of pool {} came or went meanwhile", of.index, of.pool);
     Error::new(Kind::Conflict, what)
-        .help(format!("`flashloom drive show {of}` tells how it is; remove it again"))
+        .help(format!("`flashloom drive show {of}` tells how it is; ask again if it is to go"))
 }
 
 fn is_made_whole(of: &PoolDrive) -> Error {

@@ -92,7 +92,7 @@ impl Node {
         }
         pool.scrub(record.position(), record.scrub.limit)?;
         self.keep_scrub(name, &record)?;
-        self.follow_scrub(&pool, name, record, task)
+        self.unless_closed(&pool, self.follow_scrub(&pool, name, record, task))
     }
 
     fn follow_scrub(

@@ -17,6 +17,15 @@ use crate::{Error, Result};
 impl Node {
     /// Has a spare come to the pool of a slow drive, and moves what that has onto the drives there are then.
     pub(super) fn relieve_drive(&self, of: &PoolDrive, spare: Uuid, task: &Task) -> Result<()> {
+        let relieved = self.relieve_unless_stopped(of, spare, task);
+        if relieved.is_err() && task.goes_on().is_err() && !task.is_paused() {
+            // It may not have come to where it moves anything: it would begin again by itself.
+            self.note_stopped(&of.pool, vec![of.index])?;
+        }
+        relieved
+    }
+
+    fn relieve_unless_stopped(&self, of: &PoolDrive, spare: Uuid, task: &Task) -> Result<()> {
         task.step(0, 2, "has a spare come to the pool")?;
         let pool = self.open_pool_of(of)?;
         if drive_of(&pool.status()?, of)?.state != DriveState::Online {
@@ -37,7 +46,7 @@ impl Node {
     ) -> Result<()> {
         // Each new place has the next index. None that is vacant is filled: a drive that comes to one is lost to the labels
         // until it is whole, and one that is added is not.
-        let _turn = self.turn(&of.pool, task)?;
+        let turn = self.turn(&of.pool, task)?;
         let drives = pool.status()?.drives;
         if drives.iter().any(|drive| drive.state != DriveState::Online && !drive.vacant) {
             let what = format!("pool {} lacks a drive: that comes first", of.pool);
@@ -54,7 +63,8 @@ impl Node {
             of.index
         );
         self.events.record(Severity::Warning, words);
-        self.wait_until_it_counts(pool, &place)
+        drop(turn);
+        self.wait_until_it_counts(pool, &place, task)
     }
 
     /// Remembers which drives of a pool were as fast as the others once: a drive that is slow when the node starts again
@@ -84,7 +94,7 @@ impl Node {
         self.tell_unless_kept(&of.pool, forgot)
     }
 
-    fn tell_unless_kept(&self, name: &Name, kept: Result<()>) -> Result<()> {
+    pub(super) fn tell_unless_kept(&self, name: &Name, kept: Result<()>) -> Result<()> {
         match kept {
             Err(error) if error.kind == Kind::Stopping => Err(error),
             // It is tried again with the next look.

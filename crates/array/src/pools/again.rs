@@ -80,6 +80,7 @@ fn answering(
 ) -> Result<usize> {
     let own = wanted.keys().filter_map(|index| def.drives.get(*index).cloned());
     let mut found = BTreeMap::new();
+    let own = own.chain(def.drives_from.iter().cloned());
     for (path, label) in peek(pool.home(), own.chain(places(folders)).collect())? {
         let index = usize::from(label.drive);
         let id = label.drives.get(index).map(|record| record.id);

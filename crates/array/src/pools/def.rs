@@ -1,7 +1,7 @@
 //! What the node's state says of a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use api::value::LogPlace;
 use engine::DriveStatus;
@@ -19,6 +19,9 @@ pub struct PoolDef {
     pub id: Uuid,
     /// Its drives, absolute, by index: where each was last.
     pub drives: Vec<PathBuf>,
+    /// Where drives are whose places others are being given: until labels say so it is they that have them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub drives_from: BTreeSet<PathBuf>,
     /// Where its commit log lies.
     pub log: Vec<LogPlace>,
     /// Where it is on its way to, if it is: it is at one of the two, and its drives say which.
@@ -49,7 +52,7 @@ pub struct PoolDef {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub had_spares: bool,
     /// Drives that are being removed, by their places: emptied, then made blank. Another one in a place is not.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "removing_of", skip_serializing_if = "BTreeMap::is_empty")]
     pub removing: BTreeMap<u16, Uuid>,
     /// A rebuild or an evacuation that waits to be resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,6 +85,40 @@ impl PoolDef {
     pub fn knows_log(&self, log: Uuid) -> bool {
         self.log_id.is_none_or(|known| known == log) || self.log_next == Some(log)
     }
+
+    /// Where its drives may be, as far as that is known.
+    pub fn places(&self) -> impl Iterator<Item = &PathBuf> {
+        self.drives.iter().chain(&self.drives_from)
+    }
+
+    /// The drive of a place is not looked for any more where it was last, at this path; another one may have come there.
+    pub fn forget_place(&mut self, index: u16, at: Option<&Path>) {
+        if let Some(place) = self.drives.get_mut(usize::from(index))
+            && at == Some(place.as_path())
+        {
+            *place = PathBuf::new();
+        }
+        while self.drives.last().is_some_and(|path| path.as_os_str().is_empty()) {
+            self.drives.pop();
+        }
+    }
+}
+
+/// Earlier daemons wrote places only, of which nobody knows what is there by now: what was being emptied is emptied, and
+/// not wiped before somebody asks again.
+fn removing_of<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<u16, Uuid>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Removing {
+        Drives(BTreeMap<u16, Uuid>),
+        Places(BTreeSet<u16>),
+    }
+    Removing::deserialize(deserializer).map(|removing| match removing {
+        Removing::Drives(drives) => drives,
+        Removing::Places(_) => BTreeMap::new(),
+    })
 }
 
 /// How fast drives of a pool are made whole that were away, or are new in their places.
@@ -97,4 +134,24 @@ pub struct RejoinPace {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 const fn is_zero(limit: &u64) -> bool {
     *limit == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removals_that_an_earlier_daemon_wrote_down_are_read() {
+        #[derive(Deserialize)]
+        struct Part {
+            #[serde(default, deserialize_with = "removing_of")]
+            removing: BTreeMap<u16, Uuid>,
+        }
+        let read = |text: &str| serde_json::from_str::<Part>(text).map(|part| part.removing);
+        let id = Uuid::from_u128(7);
+        assert_eq!(read(&format!(r#"{{"removing":{{"2":"{id}"}}}}"#)).unwrap()[&2], id);
+        assert!(read(r#"{"removing":[2,5]}"#).unwrap().is_empty());
+        assert!(read("{}").unwrap().is_empty());
+        assert!(read(r#"{"removing":["x"]}"#).is_err());
+    }
 }

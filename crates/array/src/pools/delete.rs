@@ -98,7 +98,7 @@ impl Opener {
     /// `Stopping`.
     pub fn clear(&self, def: &PoolDef, task: &Task) -> Result<Vec<String>> {
         let mut left = Vec::new();
-        for path in &def.drives {
+        for path in def.places() {
             // A place that no drive ever came to; what is in memory is gone.
             if path.as_os_str().is_empty() || DrivePath::memory(path).is_some() {
                 continue;

@@ -21,7 +21,7 @@ pub(super) type Sight = Vec<Option<SystemTime>>;
 /// What there is now of a pool's own places, and of those where drives are searched.
 pub(super) fn sight(def: &PoolDef, folders: &[PathBuf]) -> Sight {
     let log = def.log.iter().chain(&def.log_to).filter_map(LogPlace::path);
-    let own = def.drives.iter().map(PathBuf::as_path).chain(log);
+    let own = def.places().map(PathBuf::as_path).chain(log);
     let own = own.map(|path| path.exists().then_some(SystemTime::UNIX_EPOCH));
     let searched = folders.iter().map(PathBuf::as_path);
     own.chain(searched.map(|folder| fs::metadata(folder).and_then(|of| of.modified()).ok()))
@@ -139,6 +139,9 @@ impl Pools {
                     if let Some(now) = now {
                         *at = now;
                     }
+                }
+                if words.is_none() {
+                    known.def.drives_from.clear();
                 }
                 (known.def.term, known.def.log_id) = (pool.term(), Some(pool.log_id()));
                 known.def.log_next = None;

@@ -184,7 +184,8 @@ pub fn find(
     progress: &Progress,
 ) -> Result<Found> {
     let mut faults = Vec::new();
-    let mut held = one_of_each(hold(home, def.id, &def.drives, &mut faults, progress)?, def);
+    let own: Vec<_> = def.places().cloned().collect();
+    let mut held = one_of_each(hold(home, def.id, &own, &mut faults, progress)?, def);
     let (mut newest, mut absent) = absent(&held);
     if newest.is_none() || !absent.is_empty() {
         let wanted = |label: &Label| {

@@ -150,9 +150,13 @@ impl OpenPool {
         let known = drives.iter().zip(&labels);
         let index = |label: &Label| usize::from(label.drive);
         let count = labels.iter().flatten().map(|label| label.drives.len()).max().unwrap_or(0);
+        let newest = labels.iter().flatten().max_by_key(|label| label.epoch);
+        // What another has replaced is nowhere of the pool: the other one is looked for where it was.
+        let is_its = |label: &&Label| newest.is_some_and(|newest| newest.has_drive_of(label));
         let mut paths = vec![None; count];
         for (member, label) in known {
-            if let Some(place) = label.as_ref().and_then(|label| paths.get_mut(index(label))) {
+            let label = label.as_ref().filter(is_its);
+            if let Some(place) = label.and_then(|label| paths.get_mut(index(label))) {
                 *place = Some(member.path.clone());
             }
         }
@@ -385,10 +389,10 @@ impl OpenPool {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Nothing is in a drive's place any more.
-    pub fn leaves(&self, index: usize) {
+    /// Nothing is in a drive's place any more that was at this path; another one may be there by now.
+    pub fn leaves(&self, index: usize, at: &Path) {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = paths.get_mut(index) {
+        if let Some(path) = paths.get_mut(index).filter(|path| path.as_deref() == Some(at)) {
             *path = None;
         }
     }

@@ -227,6 +227,7 @@ impl Opener {
         let def = PoolDef {
             id,
             drives,
+            drives_from: BTreeSet::new(),
             log,
             log_to,
             term,
@@ -329,6 +330,7 @@ impl Opener {
         let def = PoolDef {
             id,
             drives,
+            drives_from: BTreeSet::new(),
             log,
             log_to: Vec::new(),
             term,

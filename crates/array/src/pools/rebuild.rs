@@ -79,7 +79,7 @@ impl PausedRebuild {
 }
 
 /// What drives had that are gone, and whose places are not vacant, is lost to a pool until it is rebuilt.
-pub(super) fn is_lost(drive: &DriveStatus) -> bool {
+pub fn is_lost(drive: &DriveStatus) -> bool {
     !drive.state.is_written() && !drive.vacant
 }
 

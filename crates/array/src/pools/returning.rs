@@ -401,7 +401,8 @@ impl Search {
             due.iter().map(|index| (*index, Found::Nowhere)).collect();
         let place = |index: &usize| Some((*index, self.def.drives.get(*index).cloned()?));
         let own: BTreeMap<usize, PathBuf> = due.iter().filter_map(place).collect();
-        let paths = own.values().cloned().chain(places(&self.folders)).collect();
+        let known = own.values().chain(&self.def.drives_from).cloned();
+        let paths = known.chain(places(&self.folders)).collect();
         for Peeked { path, bytes, seen } in peek_at(self.pool.home(), paths)? {
             let label = match seen {
                 Ok(label) => label,
@@ -418,7 +419,11 @@ impl Search {
                 }
             };
             let index = usize::from(label.drive);
+            // One that another has replaced is not the pool's any more: what comes of it says nothing of that one.
+            let id = label.drives.get(index).map(|record| record.id);
             if Uuid::from_bytes(label.pool) == self.pool.id()
+                && id.is_some()
+                && id == drives.get(index).map(|drive| drive.id)
                 && let Some(place) = found.get_mut(&index)
                 && !matches!(place, Found::At(_, other) if label.epoch <= other.epoch)
             {

@@ -90,7 +90,12 @@ fn a_drive_of_a_pool_that_nobody_knows_is_served_only_where_that_is_meant() {
     let volume = make(&node, dir, "fast");
     // Whoever empties a drive wipes that one, not what came to its place since.
     let open = node.open_pool_named(&named("fast")).unwrap();
-    assert!(node.wipe(&open, &"fast/0".parse().unwrap(), [0; 16]).is_err());
+    assert!(node.wipe(&open, &"fast/0".parse().unwrap(), [0; 16], None).is_err());
+    let mut forgets = def(&node);
+    forgets.forget_place(3, Some(Path::new("/elsewhere")));
+    assert_eq!(forgets.drives, def(&node).drives);
+    forgets.forget_place(3, Some(&dir.join("fast3")));
+    assert_eq!(forgets.drives, def(&node).drives[..3]);
     drop(open);
     node.export_pool(&named("fast")).unwrap_err();
     node.unmap_volume(&volume, Consent::FORCE).unwrap();

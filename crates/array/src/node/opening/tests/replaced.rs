@@ -10,6 +10,10 @@ fn place(index: u16) -> PoolDrive {
     PoolDrive { pool: named("fast"), index }
 }
 
+fn def(node: &Node) -> crate::pools::PoolDef {
+    node.view().state.pools[&named("fast")].clone()
+}
+
 fn drive(node: &Node, index: u16) -> Drive {
     node.drive(&place(index)).unwrap()
 }
@@ -75,13 +79,33 @@ fn a_new_drive_has_the_place_of_one_that_is_gone_and_of_one_that_works() {
     assert_ne!(replaced.id, before);
     let job = done(&node, Work::ReplaceDrive(place(3), replacement(&other, false)));
     assert_eq!(job.state, JobState::Done, "{job:?}");
+    assert!(def(&node).drives_from.is_empty());
     node.stop();
     drop(node);
     // It is found where it is now; what was replaced is nobody's.
-    fs::rename(dir.join("gone"), dir.join("fast1")).unwrap();
-    let node = start(dir, "wait-for-drives = 3600", "");
+    let shelf = dir.join("shelf");
+    fs::create_dir(&shelf).unwrap();
+    fs::rename(dir.join("gone"), shelf.join("old")).unwrap();
+    let searched =
+        |wait: u32| format!("wait-for-drives = {wait}\ndrive-folders = [\"{}\"]", shelf.display());
+    let node = start(dir, &searched(3600), "");
     assert_eq!(health(&node, "fast"), PoolHealth::Online, "{:?}", node.events(0));
     assert_eq!(drive(&node, 3).path, Some(other.display().to_string()));
+    // The node ends as it gives a place away: the drive there was looked for where the other one was only.
+    node.keep_both_places(&place(2), &dir.join("blank")).unwrap();
+    node.stop();
+    drop(node);
+    // What was replaced made one that is only late be taken for one that cannot be taken back: a spare came at once.
+    let late = dir.join("late");
+    fs::rename(&new, &late).unwrap();
+    let node = start(dir, &searched(0), "");
+    assert_eq!(drive(&node, 2).path, Some(dir.join("fast2").display().to_string()));
+    assert_eq!(drive(&node, 2).health, DriveState::Online);
+    open_late(&node);
+    assert_eq!(drive(&node, 1).health, DriveState::Missing);
+    assert_eq!(said(&node, "is not taken back"), 0, "{:?}", node.events(0));
+    fs::rename(&late, &new).unwrap();
+    returned::wait_until_whole(&node, "fast");
     // Another one is lost: the new ones have everything.
     node.stop();
     drop(node);

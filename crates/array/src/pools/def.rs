@@ -117,7 +117,10 @@ fn removing_of<'de, D: serde::Deserializer<'de>>(
     }
     Removing::deserialize(deserializer).map(|removing| match removing {
         Removing::Drives(drives) => drives,
-        Removing::Places(_) => BTreeMap::new(),
+        Removing::Places(places) => {
+            tracing::warn!("drives {places:?} of a pool were being removed, and are emptied only");
+            BTreeMap::new()
+        }
     })
 }
 

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::bitmap::{Bitmap, Bits, PAGES};
 use crate::book::Book;
 use crate::claim::Claim;
-use crate::fence::{self, Held};
+use crate::fence::Held;
 use crate::format::{Health, PAGE_BYTES, Seat, Superblock};
 use crate::inner::Inner;
 use crate::inspect::{Found, inspect, suits};
@@ -22,6 +22,7 @@ use crate::locks::StripeLocks;
 use crate::member::{Member, is_fenced, is_medium};
 use crate::recover;
 use crate::set::Set;
+use crate::watch;
 use crate::work::Work;
 
 /// How a set may be put together.
@@ -131,7 +132,7 @@ impl Set {
         match built {
             Ok(set) => {
                 let _ = set.inner.held.set(held);
-                drop(reactor::spawn(fence::keep(Rc::downgrade(&set.inner))));
+                drop(reactor::spawn(watch::keep(Rc::downgrade(&set.inner))));
                 Ok(set)
             }
             Err(error) => {

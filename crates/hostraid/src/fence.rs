@@ -14,19 +14,17 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
-use reactor::{join_all, sleep};
+use reactor::join_all;
 
 use crate::Error;
-use crate::claim::{Before, Claim, Kept};
-use crate::inner::Inner;
-use crate::limits::CLAIM_LOOK;
+use crate::claim::{Before, Claim};
 use crate::member::{Member, is_fenced};
 
 /// A set that is held. The machine's lock ends with it, or with the program.
 pub struct Held {
-    claim: Claim,
+    pub claim: Claim,
     _lock: Option<UnixListener>,
 }
 
@@ -90,32 +88,6 @@ impl Held {
     /// Leaves members to others, in order. One that does not answer keeps its reservation, which this host takes up again.
     pub async fn release(&self, members: &[Rc<Member>]) {
         join_all(members.iter().map(|member| member.unreserve(self.claim.key))).await;
-    }
-}
-
-/// Looks again and again whether the members are this program's, as long as the set is of use.
-pub async fn keep(set: Weak<Inner>) {
-    loop {
-        sleep(CLAIM_LOOK).await;
-        let Some(inner) = set.upgrade() else { return };
-        let Some(held) = inner.held.get() else { return };
-        let members = inner.members.borrow().clone();
-        let is_usable = || inner.usable().is_ok();
-        if !is_usable() {
-            return;
-        }
-        let looks = members.iter().flatten().map(|member| member.keep(held.claim, is_usable));
-        for kept in join_all(looks).await {
-            match kept {
-                Ok(Kept::Ours) => {}
-                Ok(Kept::AnotherPrograms) => {
-                    inner.end("another program with this Host Identifier took a member");
-                }
-                Err(error) if is_fenced(&error) => inner.end("another host has reserved a member"),
-                // Who writes to it notices.
-                Err(_) => {}
-            }
-        }
     }
 }
 

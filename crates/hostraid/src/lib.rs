@@ -28,6 +28,7 @@ mod rebuild;
 mod recover;
 mod set;
 mod volume;
+mod watch;
 mod work;
 mod write;
 mod zero;

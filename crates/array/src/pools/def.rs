@@ -109,19 +109,13 @@ impl PoolDef {
 fn removing_of<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<u16, Uuid>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Removing {
-        Drives(BTreeMap<u16, Uuid>),
-        Places(BTreeSet<u16>),
+    use serde::de::Error;
+    let removing = serde_json::Value::deserialize(deserializer)?;
+    if let Ok(places) = BTreeSet::<u16>::deserialize(&removing) {
+        tracing::warn!("drives {places:?} of a pool were being removed, and are emptied only");
+        return Ok(BTreeMap::new());
     }
-    Removing::deserialize(deserializer).map(|removing| match removing {
-        Removing::Drives(drives) => drives,
-        Removing::Places(places) => {
-            tracing::warn!("drives {places:?} of a pool were being removed, and are emptied only");
-            BTreeMap::new()
-        }
-    })
+    serde_json::from_value(removing).map_err(D::Error::custom)
 }
 
 /// How fast drives of a pool are made whole that were away, or are new in their places.

@@ -175,16 +175,17 @@ impl Shared {
 
     /// Waits until a record finds room; whoever calls holds the gate.
     pub(super) async fn wait_for_room(&self, kind: &Kind, claim: Claim) -> Result<()> {
-        let mut refusing_since = None;
         while !self.ring.borrow().has_room(*kind, &self.store) {
             self.check_takes(*kind, claim)?;
             self.more.notify();
             if claim == Claim::Acknowledged || !self.refusing_writes.get() {
-                refusing_since = None;
+                self.no_room_since.set(None);
                 self.room.notified().await;
                 continue;
             }
-            let since = *refusing_since.get_or_insert_with(reactor::now);
+            // All of them together wait for so long: they come one after the other.
+            let since = self.no_room_since.get().unwrap_or_else(reactor::now);
+            self.no_room_since.set(Some(since));
             let waited = Duration::from_nanos(reactor::now() - since);
             let Some(left) = HOLE_PATIENCE.checked_sub(waited).filter(|left| !left.is_zero())
             else {
@@ -193,6 +194,7 @@ impl Shared {
             // Room may come until then.
             let _ = reactor::timeout(left, self.room.notified()).await;
         }
+        self.no_room_since.set(None);
         Ok(())
     }
 }

@@ -55,7 +55,7 @@ use device::Store;
 use limits::{CONTROL_BYTES, PAGE, PREFETCH_BYTES};
 use media::Pmem;
 use reactor::sync::{Notify, Semaphore};
-use reactor::{spawn_late, yield_now};
+use reactor::{Nanos, spawn_late, yield_now};
 use recover::Recovered;
 use ring::Ring;
 use std::cell::{Cell, RefCell};
@@ -99,6 +99,8 @@ struct Shared {
     refusing: Cell<bool>,
     /// No write is taken for now, for want of space behind the log.
     refusing_writes: Cell<bool>,
+    /// Since when one that is not refused at once finds no room while writes are refused.
+    no_room_since: Cell<Option<Nanos>>,
     /// Records up to this one may have damaged blocks.
     lost_through: Cell<u64>,
     /// What came last as of the last look.
@@ -229,6 +231,7 @@ impl Log {
             ended: Cell::new(None),
             refusing: Cell::new(false),
             refusing_writes: Cell::new(false),
+            no_room_since: Cell::new(None),
             lost_through: Cell::new(0),
             seen_head: Cell::new(0),
             paused: Cell::new(false),
@@ -550,8 +553,9 @@ impl Log {
     pub fn refuse_writes(&self, refuse: bool) {
         self.shared.refusing_writes.set(refuse);
         self.shared.room.notify();
-        if refuse {
-            self.shared.gate.look();
+        match refuse {
+            true => self.shared.gate.look(),
+            false => self.shared.no_room_since.set(None),
         }
     }
 

@@ -480,6 +480,8 @@ impl Pool {
     /// Passes a result on; when something failed, the shards end.
     pub(super) async fn or_stop<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
+            // Nor does what was to be ended later go on, beside who opens it next.
+            self.0.closed.set(true);
             self.stop().await;
         }
         result

@@ -174,7 +174,11 @@ impl Pool {
     /// made anew, and does not wait behind one that has, which may take hours.
     async fn make_whole(&self, index: u16, progress: Arc<Progress>) -> Result<()> {
         let superblock = &self.0.common.superblock;
-        let _turn = match superblock.drives.is_vacant(index) {
+        let label = superblock.label();
+        let bears = usize::from(label.layout.parity);
+        // Nor would it count while the pool lacks as many as it bears.
+        let is_beside = superblock.drives.is_vacant(index) && (bears == 0 || label.lost() < bears);
+        let _turn = match is_beside {
             true => self.0.widening.hold(1).await,
             false => self.0.rejoining.hold(1).await,
         };

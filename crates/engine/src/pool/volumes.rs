@@ -185,6 +185,8 @@ impl Pool {
 
     /// Takes over the volumes the catalog has, and ends what was begun with them before a crash.
     pub(super) async fn adopt_volumes(&self) -> Result<()> {
+        // What finds no room is ended behind this, and not beside it.
+        let _turn = self.turn().await?;
         self.or_later(self.end_deletions().await)?;
         let objects = self
             .0
@@ -253,6 +255,12 @@ impl Pool {
         let begun = |catalog: &Catalog| catalog.objects().filter(is_begun).cloned().collect();
         let begun: Vec<Object> = self.0.common.superblock.catalog(begun);
         for object in begun {
+            // The end of one may end another: a deletion done twice is of another version the second time.
+            let is_begun =
+                |catalog: &Catalog| catalog.get(object.view).is_some_and(|of| is_begun(&of));
+            if !self.0.common.superblock.catalog(is_begun) {
+                continue;
+            }
             if object.deleted {
                 self.finish_delete(object.view, object.bytes.max(object.shrunk_from)).await?;
             } else {

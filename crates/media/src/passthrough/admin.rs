@@ -68,6 +68,8 @@ impl Health {
             |asked: Nanos| u128::from(now.saturating_sub(asked)) >= HEALTH_EVERY.as_nanos();
         if book.asked.is_none_or(is_late) {
             book.asked = Some(now);
+            // Of a drive that hangs since, an answer of hours ago says nothing.
+            book.told = None;
             return Next::Ask;
         }
         book.told.clone().map_or(Next::Wait, Next::Told)

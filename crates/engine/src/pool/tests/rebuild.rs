@@ -194,6 +194,31 @@ fn a_place_is_not_vacant_while_the_log_is_there() {
     });
 }
 
+/// Were it to fail at once it would be one too many, so that it did not count: it failed instead of waiting.
+#[test]
+fn a_drive_in_a_vacant_place_waits_while_the_pool_lacks_as_many_as_it_bears() {
+    reactor::simulate(74, async {
+        let mut rig = rig(6, raid::Scheme::Raid5, bbu(), 1, 74).await;
+        rig.add(77).await;
+        rig.pool.evacuate(1, 0).await.unwrap();
+        rig.rebuilt().await;
+        assert_eq!(rig.vacant().await, [1]);
+        rig.pull(2, 75).await;
+        rig.pool.throttle_rejoins(0, true);
+        rig.give_back(2).await;
+        let (_media, drives) = simulated(1, 96 * MIB, 76);
+        rig.pool.replace_drive(1, Arc::clone(&drives[0]), [76; 16]).await.unwrap();
+        reactor::sleep(Duration::from_mins(1)).await;
+        assert_eq!(states(&rig.pool).await[1..3], [DriveState::Rejoining; 2]);
+        rig.pool.throttle_rejoins(0, false);
+        for index in [2, 1] {
+            let (state, rejoin) = settled(&rig.pool, index).await;
+            assert_eq!(state, DriveState::Online, "{index}: {rejoin:?}");
+        }
+        verify(&rig.v, &rig.model).await;
+    });
+}
+
 /// It has nothing to be made anew, and waited for hours behind one that had.
 #[test]
 fn a_drive_that_is_added_counts_while_another_is_made_whole() {

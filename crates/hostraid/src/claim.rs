@@ -1,5 +1,7 @@
 //! As whom a set is used, and who used it before.
 
+use initiator::Namespace;
+
 /// As whom a set is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -12,6 +14,9 @@ pub struct Claim {
     /// Without the machine's lock, as programs in different network namespaces are.
     #[cfg(test)]
     pub unlocked: bool,
+    /// Over simulated targets, which cannot keep registrations, as if they did.
+    #[cfg(test)]
+    pub kept: bool,
 }
 
 /// Who may have commands in flight to a member, besides other hosts.
@@ -19,8 +24,10 @@ pub struct Claim {
 pub enum Before {
     /// No program of this host that did not end in order.
     Nobody,
-    /// Such a program, or nothing tells that there was none.
+    /// Such a program: its registration was there.
     Somebody,
+    /// Nothing tells, as the target keeps no registrations. The next one is told nothing either, and waits as well.
+    Unknown,
 }
 
 /// Whose a member is that this program reserved.
@@ -29,6 +36,8 @@ pub enum Kept {
     Ours,
     /// Of one with the same Host Identifier.
     AnotherPrograms,
+    /// Another host had it, and may have it still.
+    Taken,
 }
 
 impl Claim {
@@ -44,6 +53,17 @@ impl Claim {
             take_over,
             #[cfg(test)]
             unlocked: false,
+            #[cfg(test)]
+            kept: false,
         }
+    }
+
+    /// Whether a namespace keeps registrations through a loss of power.
+    pub(crate) fn is_kept_by(self, namespace: &Namespace) -> bool {
+        #[cfg(test)]
+        if self.kept {
+            return true;
+        }
+        namespace.geometry().supports.reservations_persist
     }
 }

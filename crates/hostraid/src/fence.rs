@@ -39,24 +39,30 @@ impl Held {
         #[cfg(not(test))]
         let is_locked = true;
         let held = Self { claim, _lock: is_locked.then(|| lock(id)).transpose()? };
-        let (mut fresh, mut inherited) = (Vec::new(), Vec::new());
+        let (mut fresh, mut doubtful) = (Vec::new(), Vec::new());
         for (index, member) in members.iter().enumerate() {
             match held.reserve(index, member).await {
-                Ok(Before::Nobody) => fresh.push(Rc::clone(member)),
-                Ok(Before::Somebody) => inherited.push(member),
+                Ok(before) => {
+                    if before != Before::Somebody {
+                        fresh.push(Rc::clone(member));
+                    }
+                    if before != Before::Nobody {
+                        doubtful.push(member);
+                    }
+                }
                 Err(error) => {
-                    // The others' registrations still tell whoever comes next to wait.
+                    // The registrations that were found still tell whoever comes next to wait.
                     held.release(&fresh).await;
                     return Err(error);
                 }
             }
         }
-        if !inherited.is_empty() {
+        if !doubtful.is_empty() {
             tracing::info!(
                 "waiting until what a program before this one may have in flight has ended"
             );
         }
-        join_all(inherited.into_iter().map(|member| member.outlive())).await;
+        join_all(doubtful.into_iter().map(|member| member.outlive())).await;
         Ok(held)
     }
 
@@ -66,7 +72,7 @@ impl Held {
     /// When another host has it.
     pub async fn take_one(&self, member: &Member, had: bool) -> Result<(), Error> {
         let before = self.reserve(0, member).await?;
-        if before == Before::Somebody && !had {
+        if before != Before::Nobody && !had {
             member.outlive().await;
         }
         Ok(())

@@ -184,7 +184,7 @@ impl Member {
                         "a member knows no reservations: nothing keeps other hosts from it, or tells whether this \
                          one's last program ended in order"
                     );
-                    return Ok(Before::Somebody);
+                    return Ok(Before::Unknown);
                 }
                 reserve(namespace, claim).await
             }
@@ -193,8 +193,8 @@ impl Member {
         }
     }
 
-    /// Looks whether it is still reserved for this program, and reserves it again where its target forgot that, if then
-    /// `is_wanted`.
+    /// Looks whether it is still reserved for this program, and reserves it again where its target may have forgotten
+    /// that, if then `is_wanted`.
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
@@ -206,6 +206,15 @@ impl Member {
             Self::Namespace(_) => Ok(Kept::Ours),
             #[cfg(test)]
             Self::Simulated(_) => Ok(Kept::Ours),
+        }
+    }
+
+    /// Whether its target forgets reservations: nothing tells then that another host had it for a while.
+    pub fn forgets(&self, claim: Claim) -> bool {
+        match self {
+            Self::Namespace(namespace) => !claim.is_kept_by(namespace),
+            #[cfg(test)]
+            Self::Simulated(_) => false,
         }
     }
 
@@ -238,30 +247,33 @@ const KIND: Type = Type::WriteExclusive;
 
 async fn reserve(namespace: &Namespace, claim: Claim) -> Result<Before, Error> {
     let registrants = namespace.registrants().await;
-    let persists = namespace.geometry().supports.reservations_persist;
+    let persists = claim.is_kept_by(namespace);
     let before = match registrants {
-        Ok(all) if persists && all.iter().all(|one| one.host != claim.host) => Before::Nobody,
-        // One that cannot report cannot tell, nor one that was started again since and keeps none.
-        _ => Before::Somebody,
+        Ok(all) if all.iter().any(|one| one.host == claim.host) => Before::Somebody,
+        Ok(_) if persists => Before::Nobody,
+        // One that cannot report may have one, which is taken for found: the next one must find it as well.
+        Err(_) if persists => Before::Somebody,
+        _ => Before::Unknown,
     };
     namespace.register(claim.key).await?;
-    let acquired = namespace.acquire(claim.key, KIND).await;
-    if !acquired.as_ref().is_err_and(is_fenced) {
-        return acquired.map(|()| before);
+    let taken = take(namespace, claim).await;
+    if taken.is_err() && before != Before::Somebody {
+        // One that cannot be told keeps it for this host, which may have it again.
+        let _ = namespace.unregister(claim.key).await;
     }
-    if !claim.take_over {
-        if before == Before::Nobody {
-            // One that cannot be told keeps it for this host, which may have it again.
-            let _ = namespace.unregister(claim.key).await;
-        }
-        return acquired.map(|()| before);
+    taken.map(|()| before)
+}
+
+async fn take(namespace: &Namespace, claim: Claim) -> Result<(), Error> {
+    let acquired = namespace.acquire(claim.key, KIND).await;
+    if !claim.take_over || !acquired.as_ref().is_err_and(is_fenced) {
+        return acquired;
     }
     let registrants = namespace.registrants().await?;
     match registrants.iter().find(|one| one.holds) {
-        Some(holder) => namespace.preempt(claim.key, holder.key, KIND).await?,
-        None => namespace.acquire(claim.key, KIND).await?,
+        Some(holder) => namespace.preempt(claim.key, holder.key, KIND).await,
+        None => namespace.acquire(claim.key, KIND).await,
     }
-    Ok(before)
 }
 
 async fn keep(
@@ -273,6 +285,8 @@ async fn keep(
     match registrants.iter().find(|one| one.host == claim.host) {
         Some(own) if own.key != claim.key => return Ok(Kept::AnotherPrograms),
         Some(own) if own.holds => return Ok(Kept::Ours),
+        // A target that keeps registrations lost none: somebody removed it, to have the member.
+        _ if claim.is_kept_by(namespace) => return Ok(Kept::Taken),
         _ => {}
     }
     // Nobody's any more, or another host's. A set that has ended takes it back itself.

@@ -39,6 +39,16 @@ enum Returning {
     Discarded,
 }
 
+/// A member that nothing keeps from joining.
+struct Ready {
+    slot: usize,
+    id: [u8; 16],
+    /// It needs only what it missed.
+    partial: bool,
+    /// The page of its newer superblock.
+    newer: u64,
+}
+
 /// How far a rebuild has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -165,40 +175,20 @@ impl Inner {
     async fn join(&self, member: Member, id: [u8; 16], force: bool) -> Result<Joined, Error> {
         let inner = self;
         inner.usable()?;
-        let layout = inner.layout;
-        suits(0, &member, &layout)?;
+        suits(0, &member, &inner.layout)?;
         let _one = inner.sweep.hold(1).await;
-        let mut seen = inner.look_at(&member, force).await?;
+        inner.look_at(&member, force).await?;
+        let member = Rc::new(member);
+        let had = inner.away.borrow().iter().flatten().any(|away| away.is(&member));
         if let Some(held) = inner.held.get() {
-            let had = inner.away.borrow().iter().flatten().any(|away| away.is(&member));
             held.take_one(&member, had).await?;
-            inner.usable()?;
-            // Who had it until now may have changed it since.
-            let again = inner.look_at(&member, force).await;
-            if again.is_err() && !had {
-                held.release(&[Rc::new(member)]).await;
-                return Err(again.err().unwrap_or_else(lost));
-            }
-            seen = again?;
         }
-        let (slot, returning, newer) = seen;
-        let id = match returning {
-            Some(returning) => {
-                if returning == Returning::Discarded {
-                    // Its superblocks may be newer than any to come here, and its records be done again: both go before it
-                    // counts.
-                    forget(0, &member, layout).await?;
-                    inner.usable()?;
-                }
-                inner.book.borrow().seats[slot].member
-            }
-            None => {
-                prepare(0, &member, layout).await?;
-                inner.usable()?;
-                id
-            }
-        };
-        let partial = returning == Some(Returning::Partial);
+        // Who had it until now may have changed it since.
+        let ready = inner.make_ready(&member, id, force).await;
+        if let (Err(_), Some(held), false) = (&ready, inner.held.get(), had) {
+            held.release(std::slice::from_ref(&member)).await;
+        }
+        let Ready { slot, id, partial, newer } = ready?;
         {
             // From here on it is written to, wherever it is in sync; who writes now may not know that.
             for stripes in inner.locks.written() {
@@ -210,13 +200,28 @@ impl Inner {
             book.events += 1;
             let seat = &mut book.seats[slot];
             (seat.member, seat.health) = (id, Health::Rebuilding { frontier: 0, partial });
-            inner.members.borrow_mut()[slot] = Some(Rc::new(member));
+            inner.members.borrow_mut()[slot] = Some(member);
             inner.away.borrow_mut()[slot] = None;
         }
         inner.bitmap.put_on(inner, slot).await;
         inner.settle().await?;
         inner.changed.raise();
         Ok(Joined { slot, partial })
+    }
+
+    /// Has a member that joins hold nothing that does not count here.
+    async fn make_ready(&self, member: &Member, id: [u8; 16], force: bool) -> Result<Ready, Error> {
+        self.usable()?;
+        let (slot, returning, newer) = self.look_at(member, force).await?;
+        match returning {
+            // Its superblocks may be newer than any to come here, and its records be done again: both go before it counts.
+            Some(Returning::Discarded) => forget(0, member, self.layout).await?,
+            Some(Returning::Partial | Returning::Whole) => {}
+            None => prepare(0, member, self.layout).await?,
+        }
+        self.usable()?;
+        let id = if returning.is_some() { self.book.borrow().seats[slot].member } else { id };
+        Ok(Ready { slot, id, partial: returning == Some(Returning::Partial), newer })
     }
 
     /// Which place a member that joins takes, whether it was there before, and the page of its newer superblock.

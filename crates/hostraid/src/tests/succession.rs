@@ -18,6 +18,7 @@ use crate::Claim;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:member";
 const HOST: &str = "nqn.2026-11.io.flashloom:host";
+const OTHER_HOST: &str = "nqn.2026-11.io.flashloom:other-host";
 
 /// A target with one namespace, which is reached at one address by the program that is killed, and at another by its
 /// successor: the network delays what goes to the first.
@@ -55,12 +56,17 @@ impl Target {
 
     /// A member that it keeps. While it cannot be reached, commands fail at once.
     async fn member(&self, heirs: bool) -> Member {
+        Member::Namespace(self.namespace(HOST, heirs).await)
+    }
+
+    /// The same, as a host has it.
+    async fn namespace(&self, host: &str, heirs: bool) -> Namespace {
         let address = self.address(heirs);
         let remote = Remote {
             traddr: address.ip().to_string(),
             trsvcid: address.port(),
             subnqn: SUBNQN.to_owned(),
-            host: HostIdentity::named(HOST),
+            host: HostIdentity::named(host),
             options: Options {
                 keep_alive: self.kato,
                 reconnect_delay: Duration::from_millis(10),
@@ -68,7 +74,7 @@ impl Target {
                 ..Options::default()
             },
         };
-        Member::Namespace(Namespace::attach(&remote, 1).await.unwrap())
+        Namespace::attach(&remote, 1).await.unwrap()
     }
 
     /// Nothing reaches it any more from the program that is killed, until shortly before the target gives that up.
@@ -190,7 +196,7 @@ fn a_target_that_forgot_a_reservation_is_told_again() {
         let (create, how) = own(6);
         Set::create(all_members(&targets, false).await, create).await.unwrap();
         let set = Set::assemble(all_members(&targets, false).await, how).await.unwrap();
-        let Member::Namespace(other) = targets[0].member(true).await else { unreachable!() };
+        let other = targets[0].namespace(HOST, true).await;
         let held = async || other.registrants().await.unwrap().iter().any(|one| one.holds);
         assert!(held().await);
         other.unregister(how.claim.unwrap().key).await.unwrap();
@@ -200,6 +206,112 @@ fn a_target_that_forgot_a_reservation_is_told_again() {
         set.shut_down().await.unwrap();
         reactor::sleep(Duration::from_secs(3)).await;
         assert!(!held().await);
+    });
+}
+
+/// Members of targets that keep no registrations stayed reserved when another one was not to be had: for ever, as every
+/// further try found its own registrations there.
+#[test]
+fn an_assembly_that_is_refused_leaves_only_the_registrations_that_it_found() {
+    simulate(1, async {
+        let targets = [1, 2].map(|number| Target::start(number, Duration::from_secs(2)));
+        let (create, how) = own(7);
+        Set::create(all_members(&targets, false).await, create).await.unwrap();
+        let other = targets[1].namespace(OTHER_HOST, true).await;
+        other.register(7).await.unwrap();
+        other.acquire(7, nvme::reservation::Type::WriteExclusive).await.unwrap();
+        let look = targets[0].namespace(OTHER_HOST, true).await;
+        for found in [false, true] {
+            if found {
+                let killed = targets[0].namespace(HOST, true).await;
+                killed.register(9).await.unwrap();
+            }
+            let said = refused(Set::assemble(all_members(&targets, false).await, how).await);
+            assert!(said.contains("another host holds member 1"), "{said}");
+            assert_eq!(look.registrants().await.unwrap().len(), usize::from(found));
+            let all = other.registrants().await.unwrap();
+            assert!(all.len() == 1 && all[0].key == 7);
+        }
+    });
+}
+
+/// The first one found that nobody had the members, took them again, and went on with what it knew of them.
+fn a_set_that_another_host_had_meanwhile_ends(test: u8, kept: bool) {
+    simulate(1, async move {
+        let targets = [1, 2].map(|number| Target::start(number, Duration::from_secs(2)));
+        let (create, how) = own(test);
+        let how = Assemble { claim: Some(Claim { kept, ..program(1) }), ..how };
+        Set::create(all_members(&targets, false).await, create).await.unwrap();
+        let first = Set::assemble(all_members(&targets, false).await, how).await.unwrap();
+        write(&first, 7, 1).await;
+        // Until the other one has ended, its host sees and hears nothing.
+        let begin = reactor::now();
+        for target in &targets {
+            network::stop(target.address(false).ip(), Duration::from_secs(20));
+        }
+        let mut others = Vec::new();
+        for target in &targets {
+            others.push(Member::Namespace(target.namespace(OTHER_HOST, true).await));
+        }
+        let host = HostIdentity::named(OTHER_HOST).id;
+        let claim = Claim { unlocked: true, kept, ..Claim::new(host, [2; 16], true) };
+        let second = Assemble { claim: Some(claim), ..how };
+        let second = Set::assemble(others, second).await.unwrap();
+        write(&second, 7, 2).await;
+        second.shut_down().await.unwrap();
+        assert!(reactor::now() - begin < 19_000_000_000 && first.status().broken.is_none());
+        reactor::sleep(Duration::from_secs(25)).await;
+        assert_eq!(first.status().broken, Some("another host took a member"));
+    });
+}
+
+#[test]
+fn a_set_that_another_host_had_meanwhile_ends_where_registrations_are_kept() {
+    a_set_that_another_host_had_meanwhile_ends(8, true);
+}
+
+#[test]
+fn a_set_that_another_host_had_meanwhile_ends_where_registrations_are_forgotten() {
+    a_set_that_another_host_had_meanwhile_ends(9, false);
+}
+
+/// The looks at all members waited for the slowest one.
+#[test]
+fn a_member_that_does_not_answer_keeps_nobody_from_seeing_that_another_one_was_taken() {
+    simulate(1, async {
+        let targets = [1, 2].map(|number| Target::start(number, Duration::from_secs(30)));
+        let (create, how) = own(10);
+        Set::create(all_members(&targets, false).await, create).await.unwrap();
+        let set = Set::assemble(all_members(&targets, false).await, how).await.unwrap();
+        let other = targets[1].namespace(HOST, true).await;
+        network::stop(targets[0].address(false).ip(), Duration::from_secs(20));
+        reactor::sleep(Duration::from_secs(2)).await;
+        other.register(77).await.unwrap();
+        reactor::sleep(Duration::from_secs(3)).await;
+        let broken = set.status().broken.unwrap();
+        assert!(broken.contains("another program"), "{broken}");
+    });
+}
+
+/// It stayed reserved for a host that did not use it.
+#[test]
+fn a_member_whose_set_ends_before_it_has_joined_is_left_to_others() {
+    simulate(1, async {
+        let targets = [1, 2].map(|number| Target::start(number, Duration::from_secs(2)));
+        let (create, how) = own(11);
+        Set::create(all_members(&targets, false).await, create).await.unwrap();
+        let how = Assemble { degraded: true, ..how };
+        let set = Set::assemble(vec![targets[0].member(false).await], how).await.unwrap();
+        let (joins, member) = (set.clone(), targets[1].member(false).await);
+        let joined = reactor::spawn(async move { joins.join(member, [0; 16], false).await });
+        let look = targets[1].namespace(OTHER_HOST, true).await;
+        // It waits for what a program before may have in flight.
+        while look.registrants().await.unwrap().is_empty() {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        set.shut_down().await.unwrap();
+        assert!(joined.await.unwrap().is_err());
+        assert!(look.registrants().await.unwrap().is_empty());
     });
 }
 

@@ -1,5 +1,6 @@
-//! Places in a reactor's registered memory, for data on its way. First come first served when they run out, but for those
-//! whose address has its share: what a host that takes nothing holds, others do not wait for.
+//! Places in a reactor's registered memory, for data on its way. First come first served when they run out, but for
+//! addresses that have their share: what a host that takes nothing holds, others do not wait for. Within an address it is
+//! first come first served throughout: whoever wants much would wait for ever behind those that want little.
 
 use core::cell::{Cell, RefCell};
 use core::future::poll_fn;
@@ -40,6 +41,21 @@ impl Waiter {
     }
 }
 
+/// Who of those in line has the turn: the first of an address that may have what its first wants.
+fn first(waiting: &VecDeque<Waiter>) -> Option<&Waiter> {
+    let mut over: Vec<&Rc<Account>> = Vec::new();
+    waiting.iter().find(|waiter| {
+        if over.iter().any(|account| Rc::ptr_eq(account, &waiter.account)) {
+            return false;
+        }
+        let may_have = waiter.may_have();
+        if !may_have {
+            over.push(&waiter.account);
+        }
+        may_have
+    })
+}
+
 fn may_have(account: &Account, units: usize) -> bool {
     account.held() == 0 || account.admits(units * UNIT)
 }
@@ -70,10 +86,16 @@ impl Staging {
         self.cut(length, None)
     }
 
-    /// Who has the turn: the first that is not over its share.
+    /// Who has the turn.
     fn first(&self) -> Option<u64> {
+        first(&self.waiting.borrow()).map(|waiter| waiter.number)
+    }
+
+    /// Whether one that is not in line passes nobody: neither who has the turn, nor one of its own address.
+    fn is_next(&self, account: &Rc<Account>, units: usize) -> bool {
         let waiting = self.waiting.borrow();
-        waiting.iter().find(|waiter| waiter.may_have()).map(|waiter| waiter.number)
+        let is_own = |waiter: &Waiter| Rc::ptr_eq(&waiter.account, account);
+        first(&waiting).is_none() && !waiting.iter().any(is_own) && may_have(account, units)
     }
 
     /// Has all who wait look again at what they wait for.
@@ -82,7 +104,7 @@ impl Staging {
     }
 
     fn wake_first(&self) {
-        if let Some(waiter) = self.waiting.borrow().iter().find(|waiter| waiter.may_have()) {
+        if let Some(waiter) = first(&self.waiting.borrow()) {
             waiter.waker.wake_by_ref();
         }
     }
@@ -123,9 +145,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// A place of `length` bytes, unless somebody has the turn, the address has its share, or there is none.
+    /// A place of `length` bytes, unless somebody has the turn, the address has its share or waits for more, or there is
+    /// none.
     pub fn try_take(&self, length: usize) -> Option<Place> {
-        let free = self.staging.first().is_none() && may_have(&self.account, units(length));
+        let free = self.staging.is_next(&self.account, units(length));
         if free { self.staging.cut(length, Some(&self.account)) } else { None }
     }
 
@@ -185,9 +208,9 @@ impl Ticket {
     pub fn poll_take(&mut self, length: usize, cx: &Context<'_>) -> Poll<Place> {
         let Share { staging, account } = &self.share;
         let units = units(length);
-        let first = match (self.number, staging.first()) {
-            (None, first) => first.is_none() && may_have(account, units),
-            (Some(number), first) => first == Some(number),
+        let first = match self.number {
+            None => staging.is_next(account, units),
+            number => staging.first() == number,
         };
         if first && let Some(place) = staging.cut(length, Some(account)) {
             self.leave();
@@ -278,6 +301,33 @@ mod tests {
         assert!(gone.poll_take(MIB, &cx).is_pending());
         drop((gone, all));
         assert!(other.try_take(1).is_some());
+    }
+
+    /// A large transfer waited for ever while small ones of its own address, which has its share, came and went.
+    #[test]
+    fn whoever_wants_much_is_not_passed_by_its_own_address() {
+        let staging = Staging::new(16 * MIB);
+        let [busy, other] = [1, 2].map(|last| staging.share_of(address(last)));
+        let cx = Context::from_waker(Waker::noop());
+        let mut small: VecDeque<_> = std::iter::from_fn(|| busy.try_take(MIB)).collect();
+        let mut large = Ticket::new(&busy);
+        assert!(large.poll_take(8 * MIB, &cx).is_pending());
+        let mut behind = Ticket::new(&busy);
+        let mut rounds = 0;
+        while large.poll_take(8 * MIB, &cx).is_pending() {
+            rounds += 1;
+            assert!(rounds <= 10, "small ones pass it");
+            drop(small.pop_front());
+            small.extend(busy.try_take(MIB));
+            if let Poll::Ready(place) = behind.poll_take(MIB, &cx) {
+                small.push_back(place);
+                behind = Ticket::new(&busy);
+            }
+            assert!(other.try_take(MIB).is_some() || busy.staging.first().is_some());
+        }
+        drop(large);
+        drop(small);
+        assert!(behind.poll_take(MIB, &cx).is_ready());
     }
 
     /// A host that asked for much and took nothing had all of it, and each reactor's others waited until it was given up.

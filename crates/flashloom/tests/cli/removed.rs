@@ -129,9 +129,11 @@ fn a_drive_that_is_pulled_while_it_is_removed_is_out_for_good() {
     rig.make_pool("fast");
     // It had begun, and goes on no faster than it went.
     let begin = |daemon: Daemon, drive: u16| {
+        let id = json(dir, &format!("drive show fast/{drive}"))["id"].take();
+        assert!(id.is_string(), "{id}");
         daemon.stop();
         remember(dir, |pool| {
-            pool["removing"] = serde_json::json!([drive]);
+            pool["removing"] = serde_json::json!({ drive.to_string(): id });
             pool["rebuild_limit"] = (2 << 20).into();
         });
         let daemon = rig.start();

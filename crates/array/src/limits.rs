@@ -119,8 +119,7 @@ pub const START_PATIENCE: Duration = Duration::from_secs(5);
 /// Threads that open drives of namespaces at once: all of a large machine may hang, and each then only sleeps.
 pub const DRIVE_OPENERS: usize = 256;
 /// How long drives of namespaces are waited for that are opened, before everything else goes on without them: as pools are.
-pub const DRIVE_PATIENCE: Duration =
-    if cfg!(test) { Duration::from_secs(2) } else { START_PATIENCE };
+pub const DRIVE_PATIENCE: Duration = START_PATIENCE;
 /// How often it is looked meanwhile whether they wait for drives that do not answer: those keep nobody outside.
 pub const OPENING_LOOK: Duration = Duration::from_millis(100);
 /// Entries of a folder that are looked at for drives of a pool: more than a shelf has.

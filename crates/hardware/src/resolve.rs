@@ -78,12 +78,46 @@ pub(crate) fn wwid(disk: &Path) -> Option<String> {
 pub(crate) fn identity(sys: &Path, major: u32, minor: u32) -> Option<String> {
     let device = sysfs::place(&sys.join(format!("dev/block/{major}:{minor}")))?;
     let disk = whole(device.clone())?;
-    // Of device mapper, md, virtio and memory cards.
-    let others = ["dm/uuid", "md/uuid", "serial", "device/cid"];
-    let of_others = || others.iter().find_map(|name| sysfs::text(&disk.join(name)));
-    let own = wwid(&disk).or_else(of_others)?;
+    if let Some(uuid) = sysfs::text(&disk.join("dm/uuid")) {
+        return Some(mapped(disk, &uuid));
+    }
+    let weak = || {
+        WEAK.iter()
+            .find_map(|(kind, file)| Some(format!("{kind}{}", sysfs::text(&disk.join(file))?)))
+    };
+    let card = || sysfs::text(&disk.join("device/cid"));
+    let own = wwid(&disk).or_else(weak).or_else(card)?;
     match sysfs::text(&device.join("partition")) {
         Some(number) => Some(format!("{own}-part{number}")),
         None => Some(own),
     }
+}
+
+/// What identifies a device only where nothing else does, which another stack, or another kernel, may say otherwise or not
+/// at all: how it begins, and where it is.
+const WEAK: [(&str, &str); 2] = [("md:", "md/uuid"), ("serial:", "serial")];
+
+/// What identifies a device of device mapper, whatever it is called: of multipath the disk, which is the same by one of its
+/// paths, and of encryption what is written in the header.
+fn mapped(device: PathBuf, uuid: &str) -> String {
+    let part = uuid.strip_prefix("part").and_then(|rest| rest.split_once('-'));
+    let part = part.filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()));
+    let of = part.map_or(uuid, |(_, of)| of);
+    if of.starts_with("mpath-")
+        && let Some(wwid) = below(device).and_then(|disk| wwid(&disk))
+    {
+        return part.map_or_else(|| wwid.clone(), |(number, _)| format!("{wwid}-part{number}"));
+    }
+    let mut parts = uuid.splitn(4, '-');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some("CRYPT"), Some(_), Some(id)) if id.len() == 32 => format!("CRYPT-{id}"),
+        _ => uuid.to_owned(),
+    }
+}
+
+/// Whether two [identities](crate::Machine::identity) are of two devices. Weak ones tell only devices of their own kind apart.
+#[must_use]
+pub fn is_another(found: &str, known: &str) -> bool {
+    let kind = |of: &str| WEAK.iter().position(|(kind, _)| of.starts_with(kind));
+    found != known && kind(found) == kind(known)
 }

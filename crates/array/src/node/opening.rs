@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use api::v1::Severity;
 use api::value::{Backend, Name, PoolDrive};
-use media::drive::WRITES_PATIENCE;
 use uuid::Uuid;
 
 use super::Node;
-use super::drive_openings::Opened;
+use super::drive_openings::{Limit, Opened};
 use super::owner::{Owned, View};
 use crate::change::Step;
 use crate::desired::NamespaceDef;
 use crate::generic::{block_device, is_absence};
-use crate::limits::{DRIVE_PATIENCE, OPENING_LOOK};
+use crate::limits::OPENING_LOOK;
 use crate::pools::{Attempt, OpenPool, Opener, Outcome, Searched, sights};
 use crate::serving::{LateDrive, Place, not_open_yet};
 use crate::{Error, Result};
@@ -210,14 +209,18 @@ impl Node {
         let view = self.view();
         let pools = &view.serving()?.pools;
         let with = (self.physical.machine(), &pools.opener());
-        let mut opened = self.drive_openings.open(&late, with, DRIVE_PATIENCE);
+        let mut opened = self.drive_openings.open(&late, with, Limit::BRIEF);
         for LateDrive { place, def, .. } in late {
             let Some(opened) = opened.remove(&place) else {
                 self.tell_unserved(place, &not_open_yet(&def));
                 continue;
             };
-            let media = match opened.and_then(|opened| opened.not_of(pools, &def)) {
-                Ok(media) => media,
+            let opened = opened.and_then(|opened| {
+                let doubt = opened.doubt.clone();
+                Ok((opened.not_of(pools, &def)?, doubt))
+            });
+            let (media, doubt) = match opened {
+                Ok(opened) => opened,
                 Err(error) => {
                     self.tell_unfit(place, &def, &error);
                     continue;
@@ -226,11 +229,20 @@ impl Node {
             self.unfit.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
             let what = format!("namespace {} of {}", place.1, place.0);
             let provided = self.owner.ask(move |owned| {
+                let wanted = owned.state.current.subsystem(&place.0);
+                // It may be asked for in another way by now, or not at all.
+                if wanted.and_then(|wanted| wanted.namespaces.get(&place.1)) != Some(&def) {
+                    return Ok(false);
+                }
                 owned.serving_mut()?.provide(&place, &def, media)?;
-                owned.keep()
+                owned.keep().map(|()| true)
             });
             match provided {
-                Ok(()) => self.events.record(Severity::Info, format!("{what}: its drive is there")),
+                Ok(false) => {}
+                Ok(true) => {
+                    self.events.record(Severity::Info, format!("{what}: its drive is there"));
+                    self.tell_doubt(&what, doubt);
+                }
                 Err(error) => {
                     self.events.record(Severity::Error, format!("{what} is not served: {error}"));
                 }
@@ -249,9 +261,22 @@ impl Node {
             path.is_none_or(|path| pools.check_no_drive(&path).is_ok())
         };
         let drives = steps.iter().filter_map(|step| LateDrive::of(step, seen)).filter(is_free);
-        let limit = if patient { DRIVE_PATIENCE } else { DRIVE_PATIENCE + WRITES_PATIENCE };
+        let limit = if patient { Limit::of_start() } else { Limit::LONG };
         let with = (self.physical.machine(), &pools.opener());
-        Ok(self.drive_openings.open(&drives.collect::<Vec<_>>(), with, limit))
+        let mut opened = self.drive_openings.open(&drives.collect::<Vec<_>>(), with, limit);
+        for ((nqn, nsid), opened) in &mut opened {
+            if let Ok(opened) = opened {
+                self.tell_doubt(&format!("namespace {nsid} of {nqn}"), opened.doubt.take());
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Tells what speaks against a drive that is served.
+    fn tell_doubt(&self, what: &str, doubt: Option<String>) {
+        if let Some(doubt) = doubt {
+            self.events.record(Severity::Warning, format!("{what}: {doubt}"));
+        }
     }
 
     /// Tells once why a drive that is there is not taken up: another, or with another format.

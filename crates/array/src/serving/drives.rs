@@ -45,22 +45,29 @@ impl LateDrive {
 #[derive(Debug)]
 pub struct OpenedDrive {
     pub media: Media,
+    /// What is to be said of it, where it is served all the same.
+    pub doubt: Option<String>,
     /// The pool that it says to be of.
     of: Option<Uuid>,
 }
 
 impl OpenedDrive {
-    /// Blocks as long as the drive takes.
+    /// Blocks as long as the drive takes. Says `answers` once it has answered: what is waited for then are others.
     ///
     /// # Errors
     /// Why it cannot be opened.
-    pub fn open(drive: &LateDrive, machine: &Machine, opener: &Opener) -> Result<Self> {
-        let media = Media::open_late(&drive.def, &drive.before, machine)?;
+    pub fn open(
+        drive: &LateDrive,
+        machine: &Machine,
+        opener: &Opener,
+        answers: &dyn Fn(),
+    ) -> Result<Self> {
+        let (media, doubt) = Media::open_late(&drive.def, &drive.before, machine, answers)?;
         let of = match (&drive.def.backend, media.drive()) {
             (Backend::Drive { path, .. }, Some(drive)) => opener.pool_of(path, drive)?,
             _ => None,
         };
-        Ok(Self { media, of })
+        Ok(Self { media, doubt, of })
     }
 
     /// Its media, unless it says to be of a pool of this node: it has the name that another had.

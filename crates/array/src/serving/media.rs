@@ -35,6 +35,18 @@ fn is_of_devices(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
+/// How a drive is opened: with such blocks, in place of what, and what hears that it answers.
+type How<'a> = (u32, Option<&'a Media>, &'a dyn Fn());
+
+/// What is to be said of a drive of which this kernel does not tell what it was known by.
+fn unidentified(path: &Path, found: &str, known: &str) -> String {
+    format!(
+        "{} was known by {known}, of which the system says {found} now: that it has the size it had is all that tells it \
+         from another",
+        path.display()
+    )
+}
+
 /// Opened media, and how much of it is served.
 #[derive(Clone, Debug)]
 pub struct Media {
@@ -102,10 +114,12 @@ impl Media {
             }
             Kept::Drive { path, size } => {
                 let asked = size.map(|size| size.bytes());
-                Self::open_drive((machine, path), (asked, before), def.block_size, in_use)
+                let how: How<'_> = (def.block_size, in_use, &|| {});
+                Self::open_drive((machine, path), (asked, before), how).map(|(media, _)| media)
             }
             Kept::Passthrough { path } => {
-                Self::open_generic(path, def.block_size, in_use, before.wwid.as_deref())
+                let how: How<'_> = (def.block_size, in_use, &|| {});
+                Self::open_generic(path, before.wwid.as_deref(), how)
             }
             Kept::Volume(path) => Self::of_volume(def, pools.volume(path)?),
             Kept::Snapshot(path) => Self::of_volume(def, pools.snapshot(path)?.volume),
@@ -128,18 +142,25 @@ impl Media {
     }
 
     /// Opens the drive of a namespace that waited for it, and of which so many bytes were served before, if it ever was:
-    /// then nothing is made, and nothing made longer.
+    /// then nothing is made, and nothing made longer. Says `answers` once it is open, and before others are waited for that
+    /// can write to it. Gives what is to be said of it, too.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_late(def: &NamespaceDef, before: &Before, machine: &Machine) -> Result<Self> {
+    pub fn open_late(
+        def: &NamespaceDef,
+        before: &Before,
+        machine: &Machine,
+        answers: &dyn Fn(),
+    ) -> Result<(Self, Option<String>)> {
+        let how = (def.block_size, None, answers);
         match &def.backend {
             Kept::Drive { path, size } => {
                 let asked = size.map(|size| size.bytes());
-                Self::open_drive((machine, path), (asked, before), def.block_size, None)
+                Self::open_drive((machine, path), (asked, before), how)
             }
             Kept::Passthrough { path } => {
-                Self::open_generic(path, def.block_size, None, before.wwid.as_deref())
+                Ok((Self::open_generic(path, before.wwid.as_deref(), how)?, None))
             }
             other => Err(Error::new(Kind::Failed, format!("{other} is no drive"))),
         }
@@ -148,9 +169,8 @@ impl Media {
     fn open_drive(
         (machine, path): (&Machine, &Path),
         (asked, before): (Option<u64>, &Before),
-        block_size: u32,
-        in_use: Option<&Self>,
-    ) -> Result<Self> {
+        (block_size, in_use, answers): How<'_>,
+    ) -> Result<(Self, Option<String>)> {
         let had = before.bytes;
         let failed = |error| {
             let error = Error::cannot_open(path, error, CREATE);
@@ -163,14 +183,25 @@ impl Media {
         let create = asked.filter(|_| had.is_none() && !is_of_devices(path));
         let options = OpenDrive { create, block_size, ..OpenDrive::default() };
         let drive = media::Drive::open(path, options).map_err(failed)?;
+        // Names of block devices are given as they come: another may have the one that this had. A hypervisor may be asked.
+        let found = machine.identity(path, drive.device_number());
+        answers();
         let own = in_use.and_then(|media| media.lock.as_ref());
         let lock = lock_drive(path, &drive, own, Patience::begin())?;
-        // Names of block devices are given as they come: another may have the one that this had.
-        let wwid = machine.identity(path, drive.device_number());
-        if let Some(known) = before.wwid.as_deref().filter(|&known| wwid.as_deref() != Some(known))
-        {
-            return Err(generic::is_another(path, wwid.as_deref(), known).help(BY_NAME));
-        }
+        let (wwid, doubt) = match (found, before.wwid.as_deref()) {
+            (Some(found), Some(known)) if hardware::is_another(&found, known) => {
+                return Err(generic::is_another(path, Some(&found), known).help(BY_NAME));
+            }
+            (Some(found), Some(known)) if found != known => {
+                let doubt = unidentified(path, &found, known);
+                (Some(found), Some(doubt))
+            }
+            // Should it be asked for where there is more to be found, it is known by that.
+            (None, Some(known)) => {
+                (Some(known.to_owned()), Some(unidentified(path, "nothing", known)))
+            }
+            (found, _) => (found, None),
+        };
         let capacity = drive.capacity();
         if let Some(had) = had.filter(|&had| had > capacity) {
             let (path, now, had) = (path.display(), Size::new(capacity), Size::new(had));
@@ -188,7 +219,7 @@ impl Media {
         let block = u64::from(block_size);
         let bytes = asked.unwrap_or(capacity - capacity % block);
         let backend = Backend::Drive(Arc::new(drive));
-        Ok(Self { backend, bytes, lock: Some(lock), generic: None, wwid })
+        Ok((Self { backend, bytes, lock: Some(lock), generic: None, wwid }, doubt))
     }
 
     /// Opens an NVMe namespace by its generic character device, and holds its block device: what the kernel has mounted,
@@ -198,9 +229,8 @@ impl Media {
     /// others. It is found by any.
     fn open_generic(
         path: &Path,
-        block_size: u32,
-        in_use: Option<&Self>,
         known: Option<&str>,
+        (block_size, in_use, answers): How<'_>,
     ) -> Result<Self> {
         let (path, found) = generic::find(path, known)?;
         let path = path.as_path();
@@ -209,6 +239,7 @@ impl Media {
             lock(&found.block_node, own).map_err(|error| generic::cannot_hold(path, error))?;
         let drive = Passthrough::open(path, found.transfer_bytes)
             .map_err(|error| generic::cannot_open(path, error))?;
+        answers();
         await_alone(path, &lock, own, Patience::begin(), || drive.is_alone())?;
         let own = drive.block_size();
         if own != block_size {

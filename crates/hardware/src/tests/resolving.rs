@@ -38,7 +38,7 @@ fn a_block_device_is_told_from_others_whatever_its_name() {
         ((8, 0), Some("naa.5000c500cb2a1b2f")),
         ((253, 0), Some("LVM-x1")),
         ((253, 1), None),
-        ((253, 2), Some("disk-1")),
+        ((253, 2), Some("serial:disk-1")),
         ((7, 0), None),
         ((9, 9), None),
     ] {
@@ -46,6 +46,48 @@ fn a_block_device_is_told_from_others_whatever_its_name() {
         assert_eq!(found.as_deref(), identity, "{number:?}");
     }
     assert_eq!(machine.machine().identity(Path::new("file"), None), None);
+}
+
+/// A healthy disk was refused when multipath was set up, or its kernel changed.
+#[test]
+fn a_block_device_is_the_same_by_another_way() {
+    let machine = Imitation::new();
+    machine.sas(true).stacked("253:0", "dm-0", &[&sda()]);
+    machine.stacked("253:1", "dm-1", &["devices/virtual/block/dm-0"]);
+    machine.stacked("253:2", "dm-2", &[&sda()]).stacked("9:0", "md0", &[&sda()]);
+    for (name, uuid) in [
+        ("dm-0/dm", "mpath-35000c500cb2a1b2f"),
+        ("dm-1/dm", "part2-mpath-35000c500cb2a1b2f"),
+        ("dm-2/dm", "CRYPT-LUKS2-0123456789abcdef0123456789abcdef-of-a-name"),
+        ("md0/md", "0c3e-1"),
+    ] {
+        machine.file(&format!("devices/virtual/block/{name}/uuid"), format!("{uuid}\n"));
+    }
+    let disk = "naa.5000c500cb2a1b2f";
+    for (number, identity) in [
+        ((8, 0), disk),
+        ((253, 0), disk),
+        ((253, 1), "naa.5000c500cb2a1b2f-part2"),
+        ((253, 2), "CRYPT-0123456789abcdef0123456789abcdef"),
+        ((9, 0), "md:0c3e-1"),
+    ] {
+        let found = machine.machine().identity(Path::new("any"), Some(number));
+        assert_eq!(found.as_deref(), Some(identity), "{number:?}");
+    }
+    for (one, other, are_two) in [
+        (disk, disk, false),
+        (disk, "naa.5000c500cb2a1b2e", true),
+        (disk, "LVM-x1", true),
+        ("serial:disk-1", "serial:disk-2", true),
+        ("serial:disk-1-part1", "serial:disk-1-part2", true),
+        ("md:1", "md:2", true),
+        ("serial:disk-1", disk, false),
+        ("md:1", disk, false),
+        ("serial:disk-1", "md:1", false),
+    ] {
+        assert_eq!(crate::is_another(one, other), are_two, "{one} {other}");
+        assert_eq!(crate::is_another(other, one), are_two, "{one} {other}");
+    }
 }
 
 #[test]

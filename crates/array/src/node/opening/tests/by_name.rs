@@ -145,6 +145,32 @@ fn another_drive_under_the_name_is_not_served() {
     node.stop();
 }
 
+/// A healthy disk was refused under a kernel that does not say what it is.
+#[test]
+fn a_drive_that_nothing_identifies_any_more_is_served_by_its_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let name = dir.join("sda");
+    fs::File::create(&name).unwrap().set_len(1 << 20).unwrap();
+    let asked = served_from(&name);
+    let script = Arc::<Script>::default();
+    script.set(&name, "S1", Answer::Denied);
+    let node = start_on(dir, "", &asked, Machine::scripted(Arc::clone(&script)));
+    let before = namespace(&node);
+    node.stop();
+    drop(node);
+    let node = start_on(dir, "", &asked, Machine::scripted(Arc::default()));
+    assert_eq!(namespace(&node), before);
+    assert_eq!(said(&node, "sda was known by S1, of which the system says nothing now"), 1);
+    node.stop();
+    drop(node);
+    // What it was known by is remembered.
+    script.set(&name, "S2", Answer::Denied);
+    let node = start_on(dir, "", &asked, Machine::scripted(script));
+    assert!(!namespace(&node).served);
+    node.stop();
+}
+
 /// It was opened by whom everything of the node waits for, and the ones after it behind it.
 #[test]
 fn a_drive_that_hangs_when_it_is_opened_holds_up_nothing_else() {
@@ -157,6 +183,7 @@ fn a_drive_that_hangs_when_it_is_opened_holds_up_nothing_else() {
     let asked = names.each_ref().map(|name| served_from(name)).concat();
     let script = Arc::<Script>::default();
     script.set(&names[0], "S1", Answer::Never);
+    crate::node::drive_openings::tests::START.set(Duration::from_secs(2));
     let node = start_on(dir, "", &asked, Machine::scripted(Arc::clone(&script)));
     let served = |node: &Node| {
         [1, 2].map(|nsid| node.namespace(&NQN.parse().unwrap(), nsid).unwrap().served)

@@ -345,6 +345,11 @@ impl Pools {
         Ok(self.known.get(name).ok_or_else(|| no_pool(name))?.def.id)
     }
 
+    /// Whether a pool is being exported or deleted: nothing that is done with it comes to its end.
+    pub fn is_given_up(&self, name: &Name) -> bool {
+        self.known.get(name).is_some_and(|known| known.def.exporting || known.def.deleting)
+    }
+
     /// What there is to remember of a pool, to be changed.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ impl Node {
                 true => Ok(()),
                 false => owned.remember(&words, None),
             });
-            let result = kept.and_then(|()| owned.end_change(wanted, Some(base)));
+            let result = kept.and_then(|()| owned.end_change(wanted, Some(base), &taken));
             let put_back = owned.put_back_unless(result.is_ok(), taken);
             Ok((result, put_back))
         })?;
@@ -101,7 +101,10 @@ impl Node {
                 }
             }
             // They come back: what is remembered of them is. So are they, should the node end before.
-            owned.pass(without, None, taken.clone())?;
+            // And what other changes have taken out.
+            let mut all = owned.taken_out.clone();
+            all.extend(taken.clone());
+            owned.pass(without, None, all)?;
             owned.serving_mut()?.take_out();
             Ok(taken)
         })?;
@@ -244,9 +247,22 @@ impl Owned {
         self.arrive(wanted, base, taken_out)
     }
 
-    /// As [`go_to`](Self::go_to), where that ends the change for which namespaces were taken out.
-    pub(super) fn end_change(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
-        self.arrive(wanted, base, Vec::new())
+    /// As [`go_to`](Self::go_to), where that ends the change for which `taken` were taken out.
+    pub(super) fn end_change(
+        &mut self,
+        wanted: Desired,
+        base: Option<Desired>,
+        taken: &[(Place, NamespaceDef)],
+    ) -> Result<()> {
+        let left = self.taken_out_but(taken);
+        self.arrive(wanted, base, left)
+    }
+
+    /// What other changes have taken out.
+    fn taken_out_but(&self, taken: &[(Place, NamespaceDef)]) -> Vec<(Place, NamespaceDef)> {
+        let mut left = self.taken_out.clone();
+        left.retain(|one| !taken.contains(one));
+        left
     }
 
     fn arrive(
@@ -351,7 +367,10 @@ impl Owned {
     fn put_back(&mut self, taken: &[(Place, NamespaceDef)]) -> Result<()> {
         let mut wanted = self.state.current.clone();
         put_into(&mut wanted, taken);
-        self.end_change(wanted, None)
+        let put_back = self.end_change(wanted, None, taken);
+        // Also where that failed: whoever asked is told, and nobody else ends it.
+        self.taken_out = self.taken_out_but(taken);
+        put_back
     }
 }
 

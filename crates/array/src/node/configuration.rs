@@ -61,7 +61,7 @@ impl Node {
         let _turns = self.turns(turns)?;
         let taken = self.take_out_replaced(move |_| asked)?;
         let (result, put_back) = self.owner.ask(move |owned| {
-            let result = owned.end_change(wanted, None);
+            let result = owned.end_change(wanted, None, &taken);
             let put_back = owned.put_back_unless(result.is_ok(), taken);
             Ok((result, put_back))
         })?;

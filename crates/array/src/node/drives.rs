@@ -232,26 +232,7 @@ impl Node {
         of: &PoolDrive,
         task: &Task,
     ) -> Result<()> {
-        loop {
-            let drive = drive_of(&pool.status_in(DRIVE_LOOK)?, of)?;
-            let failure = drive.rejoin.and_then(|rejoin| rejoin.failure);
-            match drive.state {
-                DriveState::Online => return Ok(()),
-                DriveState::Rejoining => {}
-                DriveState::Missing | DriveState::Failed => {
-                    let why = failure.unwrap_or_else(|| "it failed".to_owned());
-                    let what = format!("drive {} is not taken into use: {why}", of.index);
-                    return Err(Error::new(Kind::Failed, what)
-                        .help(format!("`flashloom drive replace {of}` puts another one there")));
-                }
-            }
-            if task.goes_on().is_err() {
-                let what =
-                    format!("the job was cancelled: drive {} is added all the same", of.index);
-                return Err(Error::new(Kind::Conflict, what)
-                    .help(format!("`flashloom drive remove {of}` takes it out again")));
-            }
-        }
+        self.unless_closed(pool, follow_until_it_counts(pool, of, task))
     }
 
     /// As [`keep_place`](Self::keep_place) of a drive that is about to be given the place. The one that has it is looked for
@@ -329,4 +310,26 @@ fn retire(pool: &OpenPool, of: &PoolDrive) -> Result<()> {
     pool.fail_drive(of.index).map_err(|error| {
         error.help(format!("`flashloom drive list` tells what else pool {} lacks", of.pool))
     })
+}
+
+fn follow_until_it_counts(pool: &OpenPool, of: &PoolDrive, task: &Task) -> Result<()> {
+    loop {
+        let drive = drive_of(&pool.status_in(DRIVE_LOOK)?, of)?;
+        let failure = drive.rejoin.and_then(|rejoin| rejoin.failure);
+        match drive.state {
+            DriveState::Online => return Ok(()),
+            DriveState::Rejoining => {}
+            DriveState::Missing | DriveState::Failed => {
+                let why = failure.unwrap_or_else(|| "it failed".to_owned());
+                let what = format!("drive {} is not taken into use: {why}", of.index);
+                return Err(Error::new(Kind::Failed, what)
+                    .help(format!("`flashloom drive replace {of}` puts another one there")));
+            }
+        }
+        if task.goes_on().is_err() {
+            let what = format!("the job was cancelled: drive {} is added all the same", of.index);
+            return Err(Error::new(Kind::Conflict, what)
+                .help(format!("`flashloom drive remove {of}` takes it out again")));
+        }
+    }
 }

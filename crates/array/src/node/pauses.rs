@@ -31,14 +31,19 @@ impl Node {
             .help("a drive does not answer: try again"))
     }
 
-    /// Whether a pool is open as it was when work with it began, and not closed since, to be opened again or not.
+    /// Whether a pool is open as it was when work with it began, and not closed since, to be opened again or not; nor is it
+    /// being closed for good, which may fail.
     ///
     /// # Errors
     /// `Stopping`: what was under way is neither done nor given up.
     pub(super) fn check_still_open(&self, pool: &OpenPool) -> Result<()> {
         let view = self.view();
-        let open = view.serving().and_then(|serving| serving.pools.pool(pool.name()));
-        if open.is_ok_and(|open| std::ptr::eq(Arc::as_ptr(&open), pool)) {
+        let is_still = view.serving().is_ok_and(|serving| {
+            let open = serving.pools.pool(pool.name());
+            open.is_ok_and(|open| std::ptr::eq(Arc::as_ptr(&open), pool))
+                && !serving.pools.is_given_up(pool.name())
+        });
+        if is_still {
             return Ok(());
         }
         Err(Error::new(Kind::Stopping, "the pool was closed in the midst of it")

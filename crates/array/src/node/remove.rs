@@ -119,6 +119,10 @@ impl Node {
         check_meant(&self.losses_of_drive(of)?, consent.force)?;
         let (name, index) = (&of.pool, of.index);
         let id = Uuid::from_bytes(drive_of(&pool.status()?, of)?.id);
+        let paused = self.view().serving()?.pools.paused(name)?.and_then(|paused| paused.id);
+        if how.resumes && paused.is_some_and(|paused| paused != id) {
+            return Err(came_or_went(of));
+        }
         // First: whenever the node ends from here on, its next start goes on.
         self.remember(name, move |def| {
             def.removing.insert(index, id);

@@ -290,7 +290,7 @@ impl Opener {
     /// # Errors
     /// `Stopping`.
     pub fn is_given(&self, def: &PoolDef) -> Result<bool> {
-        let mut labels = self.labelled(def.drives.clone())?;
+        let mut labels = self.labelled(def.places().cloned().collect())?;
         labels.retain(|(_, label)| Uuid::from_bytes(label.pool) == def.id);
         let newest = labels.iter().max_by_key(|(_, label)| label.epoch);
         Ok(newest.is_some_and(|(_, label)| look::is_given(label, def)))

@@ -360,15 +360,17 @@ fn what_is_taken_out_for_a_change_is_served_should_the_node_end_before_it_is_thr
     let node = start(dir, "", "");
     make(&node, dir, "fast");
     let nqn: api::value::Nqn = NQN.parse().unwrap();
-    let of = nqn.clone();
-    let wanted = move |state: &State| {
-        let mut wanted = state.current.clone();
-        let def = wanted.subsystems.get_mut(&of).unwrap();
-        def.namespaces.get_mut(&1).unwrap().uuid = Some(Uuid::from_u128(7));
-        wanted
+    let wanted = |nsid| {
+        let of = nqn.clone();
+        move |state: &State| {
+            let mut wanted = state.current.clone();
+            let def = wanted.subsystems.get_mut(&of).unwrap();
+            def.namespaces.get_mut(&nsid).unwrap().uuid = Some(Uuid::from_u128(7));
+            wanted
+        }
     };
     let kept = |node: &Node| node.owner.ask(|owned| owned.dir.load()).unwrap();
-    let taken = node.take_out_replaced(wanted).unwrap();
+    let taken = node.take_out_replaced(wanted(1)).unwrap();
     assert_eq!(taken.len(), 1);
     node.namespace(&nqn, 1).unwrap_err();
     // Something else is written down meanwhile.
@@ -376,6 +378,39 @@ fn what_is_taken_out_for_a_change_is_served_should_the_node_end_before_it_is_thr
     assert_eq!(kept(&node).current.subsystems[&nqn].namespaces[&1], taken[0].1);
     node.owner.ask(move |owned| owned.put_back_unless(false, taken)).unwrap();
     assert!(namespace(&node).served);
+
+    // Two at once.
+    let volume: NewVolume = serde_json::from_str(r#"{"name": "w", "size": 1048576}"#).unwrap();
+    node.create_volume(&named("fast"), &volume).unwrap();
+    let mapping = serde_json::from_str(&format!(r#"{{"subsystem": "{NQN}"}}"#)).unwrap();
+    node.map_volume(&"fast/w".parse().unwrap(), mapping).unwrap();
+    let before = kept(&node).current;
+    let taken = [1, 2].map(|nsid| node.take_out_replaced(wanted(nsid)).unwrap());
+    assert_eq!(taken.each_ref().map(Vec::len), [1, 1]);
+    for one in taken {
+        assert_eq!(kept(&node).current, before);
+        node.owner.ask(move |owned| owned.put_back_unless(false, one)).unwrap();
+    }
+    assert_eq!(
+        (kept(&node).current, node.owner.view().state.current.clone()),
+        (before.clone(), before)
+    );
+    node.stop();
+}
+
+/// An export that failed had the removals of its pool be forgotten, and its rebuilds be told as failed.
+#[test]
+fn work_with_a_pool_that_is_being_exported_is_cut_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path(), "", "");
+    make(&node, dir.path(), "fast");
+    let pool = node.view().serving().unwrap().pools.pool(&named("fast")).unwrap();
+    node.check_still_open(&pool).unwrap();
+    let exporting = |is| node.remember(&named("fast"), move |def| def.exporting = is).unwrap();
+    exporting(true);
+    assert_eq!(node.check_still_open(&pool).unwrap_err().kind, Kind::Stopping);
+    exporting(false);
+    node.check_still_open(&pool).unwrap();
     node.stop();
 }
 

@@ -40,7 +40,7 @@ pub use drive::Drive;
 pub use error::{Error, Result};
 pub use generic::Generic;
 pub use health::{Health, Warning};
-pub use resolve::is_another;
+pub use resolve::{is_another, is_weak};
 #[cfg(feature = "script")]
 pub use script::{Answer, Script};
 pub use transport::Transport;

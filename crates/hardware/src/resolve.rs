@@ -94,8 +94,11 @@ pub(crate) fn identity(sys: &Path, major: u32, minor: u32) -> Option<String> {
 }
 
 /// What identifies a device only where nothing else does, which another stack, or another kernel, may say otherwise or not
-/// at all: how it begins, and where it is.
+/// at all: how it begins, and where it is. [`MULTIPATH`] is of them.
 const WEAK: [(&str, &str); 2] = [("md:", "md/uuid"), ("serial:", "serial")];
+
+/// How a map of multipath is known while it has no path, or one that does not say what it is.
+const MULTIPATH: &str = "mpath-";
 
 /// What identifies a device of device mapper, whatever it is called: of multipath the disk, which is the same by one of its
 /// paths, and of encryption what is written in the header.
@@ -103,7 +106,7 @@ fn mapped(device: PathBuf, uuid: &str) -> String {
     let part = uuid.strip_prefix("part").and_then(|rest| rest.split_once('-'));
     let part = part.filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()));
     let of = part.map_or(uuid, |(_, of)| of);
-    if of.starts_with("mpath-")
+    if of.starts_with(MULTIPATH)
         && let Some(wwid) = below(device).and_then(|disk| wwid(&disk))
     {
         return part.map_or_else(|| wwid.clone(), |(number, _)| format!("{wwid}-part{number}"));
@@ -115,9 +118,24 @@ fn mapped(device: PathBuf, uuid: &str) -> String {
     }
 }
 
+/// The kind of what identifies a device weakly.
+fn weak_kind(of: &str) -> Option<&'static str> {
+    let without_part = of.strip_prefix("part").and_then(|rest| rest.split_once('-'));
+    let mut kinds = WEAK.iter().map(|(kind, _)| *kind);
+    match without_part.map_or(of, |(_, of)| of).starts_with(MULTIPATH) {
+        true => Some(MULTIPATH),
+        false => kinds.find(|kind| of.starts_with(kind)),
+    }
+}
+
+/// Whether an [identity](crate::Machine::identity) is one that another stack, or another kernel, may not give.
+#[must_use]
+pub fn is_weak(of: &str) -> bool {
+    weak_kind(of).is_some()
+}
+
 /// Whether two [identities](crate::Machine::identity) are of two devices. Weak ones tell only devices of their own kind apart.
 #[must_use]
 pub fn is_another(found: &str, known: &str) -> bool {
-    let kind = |of: &str| WEAK.iter().position(|(kind, _)| of.starts_with(kind));
-    found != known && kind(found) == kind(known)
+    found != known && weak_kind(found) == weak_kind(known)
 }

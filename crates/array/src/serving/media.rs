@@ -40,11 +40,7 @@ type How<'a> = (u32, Option<&'a Media>, &'a dyn Fn());
 
 /// What is to be said of a drive of which this kernel does not tell what it was known by.
 fn unidentified(path: &Path, found: &str, known: &str) -> String {
-    format!(
-        "{} was known by {known}, of which the system says {found} now: that it has the size it had is all that tells it \
-         from another",
-        path.display()
-    )
+    format!("{} was known by {known}, of which the system says {found} now", path.display())
 }
 
 /// Opened media, and how much of it is served.
@@ -194,7 +190,9 @@ impl Media {
             }
             (Some(found), Some(known)) if found != known => {
                 let doubt = unidentified(path, &found, known);
-                (Some(found), Some(doubt))
+                // What tells more stays known.
+                let known = if hardware::is_weak(&found) { known.to_owned() } else { found };
+                (Some(known), Some(doubt))
             }
             // Should it be asked for where there is more to be found, it is known by that.
             (None, Some(known)) => {
@@ -203,6 +201,12 @@ impl Media {
             (found, _) => (found, None),
         };
         let capacity = drive.capacity();
+        // Of what is asked for by a size it is not known how large the drive was.
+        let whole = capacity - capacity % u64::from(block_size);
+        if let Some(doubt) = doubt.as_ref().filter(|_| asked.is_some() || had != Some(whole)) {
+            let what = format!("{doubt}, nor is it of the same size for sure");
+            return Err(Error::new(Kind::Invalid, what).help(BY_NAME));
+        }
         if let Some(had) = had.filter(|&had| had > capacity) {
             let (path, now, had) = (path.display(), Size::new(capacity), Size::new(had));
             let what = format!("{path} has {now}, and its namespace has {had}");
@@ -216,10 +220,10 @@ impl Media {
                 Error::failed(what, error).help("leave size out to serve all of it")
             })?;
         }
-        let block = u64::from(block_size);
-        let bytes = asked.unwrap_or(capacity - capacity % block);
+        let bytes = asked.unwrap_or(whole);
         let backend = Backend::Drive(Arc::new(drive));
-        Ok((Self { backend, bytes, lock: Some(lock), generic: None, wwid }, doubt))
+        let tell = |what| format!("{what}: its size is all that tells it from another");
+        Ok((Self { backend, bytes, lock: Some(lock), generic: None, wwid }, doubt.map(tell)))
     }
 
     /// Opens an NVMe namespace by its generic character device, and holds its block device: what the kernel has mounted,

@@ -84,6 +84,11 @@ fn a_block_device_is_the_same_by_another_way() {
         ("serial:disk-1", disk, false),
         ("md:1", disk, false),
         ("serial:disk-1", "md:1", false),
+        // Its paths came late, or one of them did not say what it is.
+        ("mpath-35000c500cb2a1b2f", disk, false),
+        ("part2-mpath-35000c500cb2a1b2f", "naa.5000c500cb2a1b2f-part2", false),
+        ("mpath-35000c500cb2a1b2f", "mpath-35000c500cb2a1b2e", true),
+        ("part1-mpath-35000c500cb2a1b2f", "part2-mpath-35000c500cb2a1b2f", true),
     ] {
         assert_eq!(crate::is_another(one, other), are_two, "{one} {other}");
         assert_eq!(crate::is_another(other, one), are_two, "{one} {other}");

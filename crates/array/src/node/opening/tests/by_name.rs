@@ -164,6 +164,14 @@ fn a_drive_that_nothing_identifies_any_more_is_served_by_its_size() {
     assert_eq!(said(&node, "sda was known by S1, of which the system says nothing now"), 1);
     node.stop();
     drop(node);
+    let sized =
+        |bytes| fs::File::options().write(true).open(&name).unwrap().set_len(bytes).unwrap();
+    sized(2 << 20);
+    let node = start_on(dir, "", &asked, Machine::scripted(Arc::default()));
+    assert!(!namespace(&node).served, "nothing says that it is the same");
+    node.stop();
+    drop(node);
+    sized(1 << 20);
     // What it was known by is remembered.
     script.set(&name, "S2", Answer::Denied);
     let node = start_on(dir, "", &asked, Machine::scripted(script));

@@ -112,7 +112,7 @@ impl Shared {
         let takes = {
             let ring = self.ring.borrow();
             let is_slowed = claim == Claim::New && delay(ring.fill()).is_some();
-            !is_slowed && ring.has_room(kind, &self.store)
+            !is_slowed && self.has_room(&ring, kind)
         };
         Ok(takes.then(|| Reserved::new(self, kind, claim, turn)))
     }
@@ -128,7 +128,7 @@ impl Shared {
         let slow_until = delay.map(|nanos| reactor::now() + nanos);
         if !self.gate.try_acquire(1) {
             let _waits = Counted::new(&self.waiting);
-            // Whoever has the gate may be a hole, which is not refused and waits on for room.
+            // Whoever has the gate may be a hole, or what was acknowledged, and wait on for room.
             let refused = || self.check_takes(kind, claim).is_err();
             while !self.gate.acquire_unless(1, refused).await {
                 self.check_takes(kind, claim)?;
@@ -139,7 +139,7 @@ impl Shared {
             let _waits = Counted::new(&self.waiting);
             reactor::sleep_until(until).await;
         }
-        if !self.ring.borrow().has_room(kind, &self.store) {
+        if !self.has_room(&self.ring.borrow(), kind) {
             let _waits = Counted::new(&self.waiting);
             let _full = Counted::new(&self.full);
             self.wait_for_room(&kind, claim).await?;
@@ -173,9 +173,19 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether there is room for a record now: then whoever finds none later waits for as long as any does.
+    #[inline]
+    fn has_room(&self, ring: &Ring, kind: Kind) -> bool {
+        let has_room = ring.has_room(kind, &self.store);
+        if has_room {
+            self.no_room_since.set(None);
+        }
+        has_room
+    }
+
     /// Waits until a record finds room; whoever calls holds the gate.
     pub(super) async fn wait_for_room(&self, kind: &Kind, claim: Claim) -> Result<()> {
-        while !self.ring.borrow().has_room(*kind, &self.store) {
+        while !self.has_room(&self.ring.borrow(), *kind) {
             self.check_takes(*kind, claim)?;
             self.more.notify();
             if claim == Claim::Acknowledged || !self.refusing_writes.get() {
@@ -194,7 +204,6 @@ impl Shared {
             // Room may come until then.
             let _ = reactor::timeout(left, self.room.notified()).await;
         }
-        self.no_room_since.set(None);
         Ok(())
     }
 }

@@ -362,6 +362,16 @@ fn a_hole_that_finds_no_room_while_there_is_no_space_is_refused_in_the_end() {
             assert_eq!(log.append(hole).await.unwrap_err().kind, Kind::Full);
         }
         assert!(reactor::now() - begin < 1_000_000_000);
+        // Room came: whoever finds none later waits as the first one did.
+        let mut items = Vec::new();
+        let through = log.next_batch(256, &mut items).unwrap();
+        log.trim(through, 0).await.unwrap();
+        let (begin, mut more) = (reactor::now(), 0);
+        while log.append(Append::Hole { key: key(3, more * 1000), count: 1 }).await.is_ok() {
+            more += 1;
+        }
+        let waited = Duration::from_nanos(reactor::now() - begin);
+        assert!(more > 0 && waited >= crate::limits::HOLE_PATIENCE, "{more}: {waited:?}");
         log.refuse_writes(false);
         let waits = spawn({
             let log = Rc::clone(&log);

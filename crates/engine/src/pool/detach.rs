@@ -210,7 +210,7 @@ impl Pool {
     }
 
     /// A clone has all that it inherits: it needs its parent no more, but for what snapshots of it saw before.
-    pub(super) async fn end_detaching(&self, view: View) -> Result<()> {
+    async fn end_detaching(&self, view: View) -> Result<()> {
         // What it inherits is not lost with the log.
         self.each(|shard: Rc<Shard>| async move { shard.front.carry_log().await }).await?;
         let _turn = self.turn().await?;

@@ -227,3 +227,28 @@ pub async fn write(
 ) -> Result<()> {
     super::write(drive, area.half_at(half) + u64::from(page) * u64_of(PAGE), bytes).await
 }
+
+/// Writes zeroes over pages that cannot be read, from one of a half's on; durable when this returns.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn clear(drive: &Drive, area: CatalogArea, (half, page): (u64, u32)) -> Result<()> {
+    let is_bad = async |page: u32, pages: u32| {
+        let at = area.half_at(half) + u64::from(page) * u64_of(PAGE);
+        let read = drive.read(at, usize32(pages) * PAGE).await.map(drop);
+        read.map_err(crate::Error::from).is_err_and(|error| error.is_of_medium())
+    };
+    let mut at = page;
+    while at < area.half_pages() {
+        let pages = PIECE_PAGES.min(area.half_pages() - at);
+        if is_bad(at, pages).await {
+            for page in at..at + pages {
+                if is_bad(page, 1).await {
+                    write(drive, area, (half, page), &[0; PAGE]).await?;
+                }
+            }
+        }
+        at += pages;
+    }
+    Ok(())
+}

@@ -99,9 +99,21 @@ impl Scrub {
         }
         // The newest one is overwritten by the second from there on: that may have been read half-way.
         let is_sure = self.checkpoints.written_root() == Some(root);
-        let renewed = self.checkpoints.take().await;
+        let mut left = damaged;
+        // The second one goes where the newest was: a sector there that cannot be read hides both.
+        let mut renewed = Ok(());
+        for _ in 0..2 {
+            renewed = self.checkpoints.take().await;
+            if renewed.is_err() {
+                break;
+            }
+            left = superblock.lacking_root(shard, root).await;
+            if left == 0 {
+                break;
+            }
+        }
         if is_sure {
-            let repaired = if renewed.is_ok() { damaged } else { 0 };
+            let repaired = damaged.saturating_sub(left);
             progress.found(Scrubbed { damaged, repaired, lost: 0 });
         }
         renewed

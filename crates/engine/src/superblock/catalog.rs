@@ -258,14 +258,25 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes the catalog to all drives once more.
+    /// Writes the catalog to all drives once more, and on those of `lacking` over what else of its area cannot be read: one
+    /// such sector anywhere hides the newest edit from whoever looks for it.
     ///
     /// # Errors
     /// As [`change_catalog`](Self::change_catalog).
-    pub(super) async fn renew_catalog(&self) -> Result<()> {
+    pub(super) async fn renew_catalog(&self, lacking: &[u16]) -> Result<()> {
         let _turn = self.turn.hold().await;
         self.kept.owed.store(true, Ordering::Release);
-        self.take_back().await
+        self.take_back().await?;
+        for index in lacking {
+            let Some(drive) = self.drives.drive(*index) else { continue };
+            let place = self.kept.place(*index);
+            if let (Some(half), Some(next)) = (place.half, place.next) {
+                let area = self.kept.area;
+                area::catalog::clear(drive, area, (half, next)).await?;
+                area::catalog::clear(drive, area, (1 - half, 0)).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes a change of the catalog back that failed, if that could not be done so far.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use media::Drive;
+use stdx::num::u64_of;
 
 use super::Superblock;
 use crate::area;
@@ -17,23 +18,27 @@ impl Superblock {
     /// As [`change_catalog`](Self::change_catalog), of what has to be taken back before.
     pub async fn scrub_catalog(&self) -> Result<Scrubbed> {
         let generation = self.settled_generation().await?;
-        let damaged = self.lacking_catalog(generation).await;
-        if damaged == 0 {
+        let lacking = self.lacking_catalog(generation).await;
+        if lacking.is_empty() {
             return Ok(Scrubbed::default());
         }
         // The newest one is overwritten by the second change from there on: that may have been read half-way.
         let is_sure = self.catalog(|catalog| catalog.generation) == generation;
-        let renewed = self.renew_catalog().await;
+        let renewed = self.renew_catalog(&lacking).await;
         if !is_sure {
             return Ok(Scrubbed::default());
         }
-        let repaired = if renewed.is_ok() { damaged } else { 0 };
-        Ok(Scrubbed { damaged, repaired, lost: 0 })
+        let damaged = u64_of(lacking.len());
+        let left = match renewed {
+            Ok(()) => u64_of(self.lacking_catalog(generation).await.len()),
+            Err(_) => damaged,
+        };
+        Ok(Scrubbed { damaged, repaired: damaged.saturating_sub(left), lost: 0 })
     }
 
-    /// How many drives in use do not have the catalog of this generation, which was written to all of them, or a later one.
-    async fn lacking_catalog(&self, generation: u64) -> u64 {
-        let mut lacking = 0;
+    /// Which drives in use do not have the catalog of this generation, which was written to all of them, or a later one.
+    async fn lacking_catalog(&self, generation: u64) -> Vec<u16> {
+        let mut lacking = Vec::new();
         for (index, drive) in self.online() {
             let trails = area::catalog::trails(&drive, self.kept.area(), self.pool).await;
             let has = match trails {
@@ -44,7 +49,9 @@ impl Superblock {
                 Err(error) if error.is_of_medium() => false,
                 Err(_) => continue,
             };
-            lacking += u64::from(!has && self.is_online_still(index, &drive));
+            if !has && self.is_online_still(index, &drive) {
+                lacking.push(index);
+            }
         }
         lacking
     }

@@ -26,6 +26,9 @@ use stdx::num::{low32, u64_of, usize32, usize64};
 /// The most places that are damaged on one drive: one that has many more errors than that at a time is taken out.
 const PLACES: u64 = 48;
 
+/// How often a scrub that is examined is ended and gone on with.
+const ENDS: u32 = 16;
+
 const BLOCK_BYTES: u64 = BLOCK as u64;
 
 /// Once hosts have gone, reclaim has done what it was at after that.
@@ -180,6 +183,8 @@ impl Examiner {
     /// Has a whole scrub, in one piece or several.
     async fn scrub(&self, pool: &Pool) -> Result<Scrub, Refusal> {
         let mut from = ScrubPosition::default();
+        // A segment is begun anew where a scrub goes on: one that takes longer than it is let go on for never ends.
+        let mut ends = ENDS;
         loop {
             let limit = limit(&mut self.prng.borrow_mut());
             super::told(pool.scrub(&from, limit).await)?;
@@ -193,7 +198,8 @@ impl Examiner {
                 if !scrub.is_under_way {
                     break scrub;
                 }
-                if self.prng.borrow_mut().below(32) == 0 {
+                if self.prng.borrow_mut().below(32) == 0 && ends > 0 {
+                    ends -= 1;
                     was_ended = true;
                     pool.end_scrub().await;
                 }

@@ -131,6 +131,19 @@ fn catalogs_and_roots_that_cannot_be_read_are_carried_anew() {
         let found = rig.scrub().await.position;
         assert_eq!((found.damaged, found.repaired), (2, 2), "{found:?}");
         assert_eq!(rig.scrub().await.position.damaged, 0);
+        // Sectors of either slot, and anywhere in either half, that can be read once they were written to.
+        let pages = |half| [0, 1, 9].map(|page| catalog.half_at(half) + page * BLOCK as u64);
+        let slots = [0, 1].map(|slot| crate::area::root_at(0, slot));
+        let mut all = 0;
+        for at in slots.into_iter().chain(pages(0)).chain(pages(1)) {
+            rig.media[2].damage(at, BLOCK as u64);
+            let found = rig.scrub().await.position;
+            assert_eq!(found.damaged, found.repaired, "{at}: {found:?}");
+            all += found.repaired;
+            assert_eq!(rig.scrub().await.position.damaged, 0, "{at}");
+        }
+        // Where nothing lies nothing is read.
+        assert!(all >= 4, "{all}");
     });
 }
 

@@ -68,6 +68,12 @@ impl Error {
         cause.is_some_and(|error| error.kind == media::Kind::Medium)
     }
 
+    /// Whether a device did not answer in time.
+    pub(crate) fn is_timeout(&self) -> bool {
+        let cause = std::error::Error::source(self).and_then(|e| e.downcast_ref::<media::Error>());
+        cause.is_some_and(|error| error.kind == media::Kind::Timeout)
+    }
+
     /// Whether a drive's failure says nothing of what it keeps: it could not answer just now, or it is gone.
     pub(crate) fn says_nothing_of_contents(&self) -> bool {
         let source = self.source.as_ref().and_then(|source| source.downcast_ref::<media::Error>());

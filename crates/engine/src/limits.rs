@@ -84,16 +84,13 @@ pub const AU_MAX: u64 = 64 << 20;
 /// open and one being written each, and as many again so that the drives always have work.
 pub(crate) const STRIPES_IN_MEMORY: usize = 12;
 
-/// Bytes of one shard's buffers for reads that do not go straight to where they are wanted.
+/// Bytes of one shard's buffers for reads that do not go straight to where they are wanted, beside what drives keep
+/// that do not answer: as many as the redundancy bears, `reactor::FILE_BYTES_KEPT` each.
 pub(crate) const READ_BYTES: usize = 8 << 20;
 
 /// Bytes of one shard's buffers for reconstructing: five recoveries at the widest, or hundreds of
-/// single blocks.
+/// single blocks. Beside them are, as for reads, those that drives keep.
 pub(crate) const RECOVER_BYTES: usize = 16 << 20;
-
-/// Bytes of those buffers beyond that, which drives may still have that were too slow to be waited for: reads that
-/// were under way when one began to hang.
-pub(crate) const SLOW_BYTES: usize = 4 << 20;
 
 /// An operation of a drive is late that takes so many times what such operations take on average, and this at least:
 /// what is shorter nobody minds, and a core is kept from looking for as long now and then.

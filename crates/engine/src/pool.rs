@@ -264,6 +264,12 @@ impl Pool {
         if was_closed {
             return None;
         }
+        // What is under way may wait for that, and would for ever.
+        let hasten = |shard: Rc<Shard>| async move {
+            shard.wait_for_no_space();
+            Ok(())
+        };
+        let _ = self.each(hasten).await;
         self.end_rebuild().await;
         self.end_scrub().await;
         inner.common.superblock.members.wake();

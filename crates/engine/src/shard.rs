@@ -229,6 +229,17 @@ impl Shard {
         }
     }
 
+    /// From now on nobody waits longer for space behind the drives than until a write that is tried finds none.
+    pub fn wait_for_no_space(&self) {
+        let (begun, base) = (reactor::now(), Rc::clone(&self.base));
+        self.base.run(reactor::spawn(async move {
+            let space_wait = base.writer.segments().space_wait();
+            let is_refused = || space_wait.last_refused() >= Some(begun);
+            space_wait.until(|| space_wait.has_ended() || is_refused()).await;
+            space_wait.end();
+        }));
+    }
+
     /// Ends the tasks, and waits for that.
     pub async fn stop(&self) {
         self.base.end();

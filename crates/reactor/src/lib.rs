@@ -69,8 +69,8 @@ pub use grace_period::{GracePeriod, ReadGuard};
 pub use handle::{Call, Handle, Reactor, wait_for};
 pub use join::join_all;
 pub use limits::{
-    ADAPTIVE_SPIN, BUFFER_ALIGN, BUFFER_MAX, CONNECTIONS_MAX, EAGER_SPIN, POOL_BYTES, REACTORS_MAX,
-    SCRATCH_BYTES, SIMULATED_START_NANOS, TASKS_MAX, UBLK_QUEUES_MAX,
+    ADAPTIVE_SPIN, BUFFER_ALIGN, BUFFER_MAX, CONNECTIONS_MAX, EAGER_SPIN, FILE_BYTES_KEPT,
+    POOL_BYTES, REACTORS_MAX, SCRATCH_BYTES, SIMULATED_START_NANOS, TASKS_MAX, UBLK_QUEUES_MAX,
 };
 pub use metrics::Metrics;
 // No transport: how processes of one machine give each other descriptors, as of `shared` memory.

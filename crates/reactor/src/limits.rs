@@ -139,6 +139,9 @@ const _: () = assert!(FILE_OPS_MAX * FILE_OP_BYTES == POOL_BYTES);
 pub(crate) const FILE_OPS_OF_ONE: usize = FILE_OPS_MAX / 8;
 const _: () = assert!(BUFFER_MAX / FILE_OP_BYTES <= FILE_OPS_OF_ONE);
 
+/// Bytes of buffers that one file which does not answer keeps on a reactor, at most.
+pub const FILE_BYTES_KEPT: usize = FILE_OPS_OF_ONE * FILE_OP_BYTES;
+
 /// Submission entries of the ring for commands of drives: what one turn may queue before it must enter the kernel midway.
 pub(crate) const COMMAND_SQ_ENTRIES: u32 = 128;
 

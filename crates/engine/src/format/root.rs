@@ -28,6 +28,10 @@ pub struct Root {
 
 /// Blocks of the index a root can name.
 pub const INDEX_MAX: usize = 64;
+/// Blocks that one of them names.
+pub const INDEX_ENTRIES: usize = BLOCK / size_of::<RawEntry>();
+/// Bytes of a manifest at most.
+pub const MANIFEST_MAX: usize = INDEX_MAX * INDEX_ENTRIES * BLOCK;
 /// Bytes left for the segments' descriptions.
 pub const SEGMENTS_BYTES: usize = BLOCK - size_of::<Head>() - INDEX_MAX * size_of::<RawEntry>();
 

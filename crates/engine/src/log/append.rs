@@ -188,8 +188,7 @@ impl Shared {
         while !self.has_room(&self.ring.borrow(), *kind) {
             self.check_takes(*kind, claim)?;
             self.more.notify();
-            if claim == Claim::Acknowledged || !self.refusing_writes.get() {
-                self.no_room_since.set(None);
+            if !self.refusing_writes.get() {
                 self.room.notified().await;
                 continue;
             }
@@ -199,7 +198,11 @@ impl Shared {
             let waited = Duration::from_nanos(reactor::now() - since);
             let Some(left) = HOLE_PATIENCE.checked_sub(waited).filter(|left| !left.is_zero())
             else {
-                return Err(Error::new(ErrorKind::Full, "there is no space behind the commit log"));
+                let kind = match claim {
+                    Claim::New => ErrorKind::Full,
+                    Claim::Acknowledged => ErrorKind::Busy,
+                };
+                return Err(Error::new(kind, "there is no space behind the commit log"));
             };
             // Room may come until then.
             let _ = reactor::timeout(left, self.room.notified()).await;

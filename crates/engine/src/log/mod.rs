@@ -553,17 +553,16 @@ impl Log {
     pub fn refuse_writes(&self, refuse: bool) {
         self.shared.refusing_writes.set(refuse);
         self.shared.room.notify();
-        match refuse {
-            true => self.shared.gate.look(),
-            false => self.shared.no_room_since.set(None),
+        if refuse {
+            self.shared.gate.look();
         }
     }
 
-    /// As [`reserve`](Self::reserve), for what was acknowledged already, and space set aside for: it is neither refused nor
-    /// slowed down, and waits for room only.
+    /// As [`reserve`](Self::reserve), for what was acknowledged already, and space set aside for: it is not slowed down, and
+    /// waits for room only.
     ///
     /// # Errors
-    /// As there, but for `Full`.
+    /// As there, but `Busy` where there is no room and nothing makes any for now: others are not to wait behind it.
     pub async fn reserve_acknowledged(&self, key: Key, blocks: usize) -> Result<Reserved<'_>> {
         let kind = append::kind_of_write(key, blocks)?;
         self.shared.reserve(kind, Claim::Acknowledged).await

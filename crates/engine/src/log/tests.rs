@@ -381,6 +381,51 @@ fn a_hole_that_finds_no_room_while_there_is_no_space_is_refused_in_the_end() {
     });
 }
 
+/// It waited for room with its turn, without end: whoever came after it waited, too. So did a hole where somebody said
+/// again and again that there is no space.
+#[test]
+fn what_was_acknowledged_waits_with_its_turn_no_longer_than_a_hole() {
+    reactor::simulate(1, async {
+        let log = Rc::new(Log::create(simulated(), BYTES, RING).await.unwrap());
+        log.refuse_writes(true);
+        let mut n = 0;
+        while log.append(Append::Hole { key: key(1, n * 1000), count: 1 }).await.is_ok() {
+            n += 1;
+        }
+        let busy = loop {
+            match log.reserve_acknowledged(key(2, 0), 1).await {
+                Ok(mut reserved) => {
+                    reserved.fill(&block(1)).unwrap();
+                    log.make_durable(reserved.commit().unwrap().sequence).await.unwrap();
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(busy.kind, Kind::Busy);
+        let mut items = Vec::new();
+        let through = log.next_batch(256, &mut items).unwrap();
+        log.trim(through, 0).await.unwrap();
+        drop(log.reserve_acknowledged(key(2, 0), 1).await.unwrap());
+        log.refuse_writes(false);
+        let fills = spawn({
+            let log = Rc::clone(&log);
+            async move {
+                let mut n = 0;
+                while log.append(Append::Hole { key: key(3, n * 1000), count: 1 }).await.is_ok() {
+                    n += 1;
+                }
+            }
+        });
+        let mut turns = 0;
+        while !fills.is_finished() {
+            log.refuse_writes(turns % 2 == 0);
+            reactor::sleep(Duration::from_millis(50)).await;
+            turns += 1;
+            assert!(turns < 200, "it is refused in the end");
+        }
+    });
+}
+
 #[test]
 fn there_must_be_a_log_of_this_length() {
     on_each(|device| async move {

@@ -6,7 +6,7 @@ use media::Drive;
 use stdx::num::u64_of;
 
 use super::Pool;
-use super::create::units_of;
+use super::create::{least_shards, units_of};
 use crate::address::BLOCK;
 use crate::area;
 use crate::drives::DriveSet;
@@ -42,6 +42,14 @@ impl Pool {
         let log_bytes = label.drives.iter().map(|record| record.log_bytes).max().unwrap_or(0);
         let begins = label.catalog.end() + log_bytes;
         let au_count = units_of(place, drive.capacity(), begins, label.layout.au_bytes)?;
+        let units = label.drives.iter().map(|record| record.au_count).chain([au_count]);
+        let layout = &label.layout;
+        let (units, shape) = (units.collect::<Vec<_>>(), (layout.data, layout.parity));
+        let least = least_shards(&units, shape, layout.au_bytes);
+        if least > u64::from(label.shards) {
+            let context = "the pool has too few shards for that much space: use smaller drives, or a pool of its own";
+            return Err(Error::new(Kind::Full, context));
+        }
         area::wipe_front(&drive, DriveSet::units_from(begins, au_count)).await?;
         let headers = u64::from(au_count) * u64_of(BLOCK);
         drive.preallocate(0, begins + headers).await.map_err(Error::from)?;

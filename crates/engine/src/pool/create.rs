@@ -19,6 +19,8 @@ use crate::error::{Error, Kind, Result};
 use crate::format;
 use crate::format::catalog::{Catalog, CatalogArea};
 use crate::format::label::{DriveMark, DriveRecord, Label, Layout, LogKind, PoolState};
+use crate::format::manifest::SegmentRecord;
+use crate::format::root::MANIFEST_MAX;
 use crate::limits::{
     AU_MAX, AU_MIN, AUS_MIN, AUS_PER_DRIVE, DRIVES_MAX, SHARD_LOG_BYTES, SHARD_SEGMENTS,
     SHARD_SEGMENTS_MIN, SHARDS_MAX, UNITS_PER_AU,
@@ -128,8 +130,11 @@ pub(super) fn plan(spec: &PoolSpec, sizes: &[u64], reactors: usize) -> Result<La
                 let begins = catalog.end() + log.min(LOG_DEFAULT);
                 DriveSet::au_count(size, begins, au_bytes)
             });
-            let segments = raid::placement::segments(&units.collect::<Vec<_>>(), shape.width());
-            suiting_shards(reactors, segments, log)
+            let units: Vec<u32> = units.collect();
+            let least = least_shards(&units, (shape.data, shape.parity), au_bytes);
+            let segments = raid::placement::segments(&units, shape.width());
+            let suits = suiting_shards(reactors, segments, log);
+            u16::try_from(least).unwrap_or(u16::MAX).max(suits)
         }
     };
     if !(1..=SHARDS_MAX).contains(&usize::from(shards)) {
@@ -139,7 +144,7 @@ pub(super) fn plan(spec: &PoolSpec, sizes: &[u64], reactors: usize) -> Result<La
     let mut prng = Prng::new(u64::from_le_bytes(spec.id[..8].try_into().expect("8 bytes")));
     let zone = log_bytes * u64::from(shards);
     let drives = records(&spec.log, sizes, catalog, zone, (au_bytes, &mut prng))?;
-    check_shards(shards, &drives, shape.width())?;
+    check_shards(shards, &drives, shape, au_bytes)?;
     let indices = (0..).take(sizes.len());
     let copies = copies_on_drives(shape.parity, sizes.len());
     let log_members = new_members(&spec.log, copies, indices, &mut prng);
@@ -205,9 +210,22 @@ pub(super) fn units_of(index: usize, size: u64, begins: u64, au_bytes: u64) -> R
     Err(invalid(format!("drive {index} has {has}, and needs {least} or more")))
 }
 
-fn check_shards(shards: u16, drives: &[DriveRecord], width: usize) -> Result<()> {
+/// Blocks that a table of the map has at least, where they were written at random, and bytes that a manifest says of it.
+const BLOCKS_A_TABLE: u64 = 200_000;
+const TABLE_BYTES: u64 = 104;
+
+fn check_shards(
+    shards: u16,
+    drives: &[DriveRecord],
+    shape: raid::Shape,
+    au_bytes: u64,
+) -> Result<()> {
     let units: Vec<u32> = drives.iter().map(|drive| drive.au_count).collect();
-    let segments = raid::placement::segments(&units, width);
+    let least = least_shards(&units, (shape.data, shape.parity), au_bytes);
+    if u64::from(shards) < least {
+        return Err(invalid(format!("so much space needs {least} shards or more, not {shards}")));
+    }
+    let segments = raid::placement::segments(&units, shape.width());
     let needs = u64::from(shards) * SHARD_SEGMENTS_MIN;
     if shards > 1 && segments < needs {
         return Err(invalid(format!(
@@ -215,6 +233,16 @@ fn check_shards(shards: u16, drives: &[DriveRecord], width: usize) -> Result<()>
         )));
     }
     Ok(())
+}
+
+/// How many shards it takes until what each has to list at its checkpoints fits.
+pub(super) fn least_shards(units: &[u32], (data, parity): (u8, u8), au_bytes: u64) -> u64 {
+    let width = usize::from(data + parity);
+    let segments = raid::placement::segments(units, width);
+    let tables = segments * u64::from(data) * (au_bytes / u64_of(BLOCK)) / BLOCKS_A_TABLE;
+    // Shards do not have all the same.
+    let all = (segments * u64_of(SegmentRecord::len(width)) + tables * TABLE_BYTES) * 5 / 4;
+    all.div_ceil(u64_of(MANIFEST_MAX)).max(1)
 }
 
 /// As many shards as there are reactors, or fewer where those would have too little space or log.

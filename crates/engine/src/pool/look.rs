@@ -50,6 +50,8 @@ struct Sight {
     is_bare: bool,
     /// It does not give the last of what the pool has there.
     lacks_end: bool,
+    /// It did not answer in time when it was asked for that.
+    is_late: bool,
     /// It does not give the beginning of its part of the log.
     lacks_log: bool,
     /// It gave nothing at all.
@@ -132,11 +134,15 @@ impl Pool {
         let has_label = labels.as_ref().is_ok_and(|both| both.chunks_exact(BLOCK).any(is_its));
         let unread = fails(&labels);
         drop(labels);
-        let lacks_end = fails(&read(drives.bytes(index) - u64_of(BLOCK), BLOCK).await);
+        let end = read(drives.bytes(index) - u64_of(BLOCK), BLOCK).await;
+        let lacks_end = fails(&end);
+        // Asking the system for the size of what does not answer holds the reactor up.
+        let is_late = end.as_ref().is_err_and(Error::is_timeout);
+        drop(end);
         let has_log = label.current_members().any(|member| member.drive == Some(index));
         let lacks_log = has_log && fails(&read(label.catalog.end(), BLOCK).await);
         let is_bare = unread || !has_label;
-        Sight { is_bare, lacks_end, lacks_log, is_mute: unread && lacks_end }
+        Sight { is_bare, lacks_end, is_late, lacks_log, is_mute: unread && lacks_end }
     }
 
     /// Takes out of use what is of no use any more; gives the drives that lack their labels.
@@ -148,7 +154,8 @@ impl Pool {
             let Some(drive) = superblock.drives.drive(*index).cloned() else { continue };
             let known = looks.drives.entry(*index).or_default();
             known.mute = if sight.is_mute { known.mute + 1 } else { 0 };
-            let has = if sight.lacks_end { drive.capacity_now() } else { Some(u64::MAX) };
+            let asks = sight.lacks_end && !sight.is_late;
+            let has = if asks { drive.capacity_now() } else { Some(u64::MAX) };
             let is_short = has.is_none_or(|has| has < superblock.drives.bytes(*index));
             let why = || {
                 Cause::because(match is_short {

@@ -9,7 +9,12 @@ use super::{LogSpec, Pool};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{Label, LogKind};
 use crate::log::{Identity, Tenant};
+use std::time::Duration;
 use stdx::num::{low8, u64_of};
+
+/// How often labels are tried again that could not be written to all drives, and how long apart.
+const LABEL_ATTEMPTS: u32 = 10;
+const LABEL_PAUSE: Duration = Duration::from_secs(1);
 
 fn invalid<T>(what: impl Into<String>) -> Result<T> {
     Err(Error::new(Kind::Invalid, what))
@@ -33,7 +38,10 @@ impl Pool {
         };
         let devices: Vec<_> = places.iter().filter_map(Candidate::device).cloned().collect();
         let mut new = Vec::new();
-        let moved = self.bring(&to, places, &mut new).await;
+        let moved = match self.bring(&to, places, &mut new).await {
+            Err(error) => self.tell_of_move(error).await,
+            done => done,
+        };
         if moved.is_err() {
             let listed = self.0.common.superblock.label();
             let members = &self.0.common.superblock.members;
@@ -45,8 +53,10 @@ impl Pool {
                 members.give_up(tenant);
             }
         }
-        let label = self.0.common.superblock.label();
-        let is_memory = !label.log.is_gathered();
+        // Where some labels may call the old ones current, as long as no later ones are on all drives, these get everything, too.
+        let superblock = &self.0.common.superblock;
+        let label = superblock.label();
+        let is_memory = !label.log.is_gathered() && superblock.durable_term() == label.term;
         if moved.is_ok() {
             let have = new.iter().map(|(tenant, _)| *tenant).zip(devices);
             *self.0.remotes.borrow_mut() = RemoteCopy::of(have);
@@ -94,6 +104,21 @@ impl Pool {
             new.push(self.bring_copy(place).await?);
         }
         self.0.common.superblock.admit(new, Some((to.kind(), copies))).await
+    }
+
+    /// Labels that some drives may have, and others not, are tried again for a while: a drive may have had no space just then.
+    async fn tell_of_move(&self, error: Error) -> Result<()> {
+        let superblock = &self.0.common.superblock;
+        let mut told = Err(error);
+        for _ in 0..LABEL_ATTEMPTS {
+            let is_owed = superblock.durable_term() < superblock.label().term;
+            if told.is_ok() || !is_owed || self.0.closed.get() {
+                break;
+            }
+            reactor::sleep(LABEL_PAUSE).await;
+            told = superblock.write_labels(|_| {}).await;
+        }
+        told
     }
 
     /// The drives whose zones are to have it.

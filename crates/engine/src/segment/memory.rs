@@ -2,7 +2,7 @@
 //! the log with buffers of that in their hands, and the log waits for stripes to be written.
 
 use crate::address::BLOCK;
-use crate::limits::{READ_BYTES, RECOVER_BYTES, SLOW_BYTES, STRIPES_IN_MEMORY};
+use crate::limits::{READ_BYTES, RECOVER_BYTES, STRIPES_IN_MEMORY};
 use raid::Geometry;
 use reactor::BUFFER_MAX;
 use reactor::buffer::{Buffer, Pool};
@@ -48,12 +48,14 @@ impl Memory {
     pub(super) fn new(geometry: Geometry) -> io::Result<Self> {
         let stripe = footprint(usize32(geometry.unit_blocks()) * BLOCK) * geometry.width();
         let stripes = (stripe * STRIPES_IN_MEMORY).next_multiple_of(BUFFER_MAX);
+        // Whoever reads goes around drives that hang, which keep the buffers of what they were asked for.
+        let kept = geometry.parity() * reactor::FILE_BYTES_KEPT;
         Ok(Self {
             geometry,
             stripes: Pool::new(stripes)?,
             stripe_permits: Semaphore::new(STRIPES_IN_MEMORY),
-            reads: Pool::new(READ_BYTES)?,
-            recover: Pool::new(RECOVER_BYTES + SLOW_BYTES)?,
+            reads: Pool::new(READ_BYTES + kept)?,
+            recover: Pool::new(RECOVER_BYTES + kept)?,
             recover_permits: Semaphore::new(RECOVER_BYTES),
             repairs: Cell::new(0),
             repaired: Signal::new(),

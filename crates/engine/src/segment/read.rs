@@ -200,10 +200,17 @@ impl Segments {
     ) -> Result<()> {
         let fits = |bytes: &[u8]| all_match(crcs, bytes);
         // On the heap, so that reads that need nothing of this stay small.
-        match Box::pin(self.recover(Target::of(info, slot), cause, out, &fits)).await {
+        let recovered = Box::pin(self.recover(Target::of(info, slot), cause, out, &fits)).await;
+        let is_damaged = match &recovered {
+            Ok(()) | Err(Unrecoverable::NoneFits) => true,
+            Err(Unrecoverable::TooFew(error)) => {
+                !error.says_nothing_of_contents() && self.lost(info) <= info.geometry.parity()
+            }
+        };
+        match recovered {
             Ok(()) => Ok(()),
-            // Different blocks may have been damaged on different drives.
-            Err(Unrecoverable::NoneFits) if crcs.len() > 1 => {
+            // Different blocks may be damaged, or unreadable, on different drives.
+            Err(_) if is_damaged && crcs.len() > 1 => {
                 for (n, (crc, block)) in crcs.iter().zip(out.chunks_exact_mut(BLOCK)).enumerate() {
                     let (slot, crc) = (slot + u32_of(n), std::slice::from_ref(crc));
                     let one = self.rebuild_some(info, slot, crc, cause, block);

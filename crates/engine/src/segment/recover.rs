@@ -235,16 +235,24 @@ impl Segments {
         spare: &[usize],
         fits: &dyn Fn(&[u8]) -> bool,
     ) -> std::result::Result<usize, Unrecoverable> {
+        // Why one could not be read that may tell more later.
+        let mut silent = None;
         for &unit in spare {
             let (member, at) = self.locate(Target { unit, ..target });
             let pool = space.pool();
             let out = &mut units[unit];
-            if self.drives.read_into(member.drive, at, out, &pool).await.is_ok() {
-                absent.retain(|&a| a != unit);
+            match self.drives.read_into(member.drive, at, out, &pool).await {
+                Ok(()) => absent.retain(|&a| a != unit),
+                Err(error) if error.says_nothing_of_contents() => silent = Some(error),
+                Err(_) => {}
             }
         }
+        let none_fits = |silent: Option<Error>| match silent {
+            Some(error) => Unrecoverable::TooFew(error),
+            None => Unrecoverable::NoneFits,
+        };
         if absent.len() >= target.info.geometry.parity() {
-            return Err(Unrecoverable::NoneFits);
+            return Err(none_fits(silent));
         }
         let mut aside = space.buffer().await;
         for suspect in (0..units.len()).filter(|u| *u != target.unit && !spare.contains(u)) {
@@ -257,7 +265,7 @@ impl Segments {
             }
             units[suspect].copy_from_slice(&aside);
         }
-        Err(Unrecoverable::NoneFits)
+        Err(none_fits(silent))
     }
 
     /// Writes reconstructed blocks back, in a task of its own: whoever reads may go at any moment,

@@ -3,6 +3,7 @@
 
 use super::{SegmentInfo, Segments};
 use crate::address::BLOCK;
+use crate::error::Kind;
 use crate::limits::SALVAGE_ATTEMPTS;
 use reactor::join_all;
 
@@ -11,7 +12,7 @@ use reactor::join_all;
 pub enum Recovered {
     /// It is there, or could be made of the rest of its stripe.
     Whole,
-    /// Every drive of its stripe answers, and what they have does not give it: it is lost.
+    /// Every drive of its stripe answered each time, and what they have does not give it: it is lost.
     Lost,
     /// It cannot be had, and drives are away that may have what is lacking.
     Unknown,
@@ -26,13 +27,20 @@ impl Segments {
         crc: u32,
         out: &mut [u8],
     ) -> Recovered {
+        let mut says_contents = true;
         // A read may fail once and not again.
         for _ in 0..SALVAGE_ATTEMPTS {
-            if self.read(info, slot, &[crc], out).await.is_ok() {
-                return Recovered::Whole;
+            match self.read(info, slot, &[crc], out).await {
+                Ok(()) => return Recovered::Whole,
+                // What passes says nothing of what is there, though it has passed by the time that drives are asked.
+                Err(error) => says_contents &= error.kind == Kind::Corrupt,
             }
         }
-        if self.all_answer(info).await { Recovered::Lost } else { Recovered::Unknown }
+        if says_contents && self.all_answer(info).await {
+            Recovered::Lost
+        } else {
+            Recovered::Unknown
+        }
     }
 
     /// Whether each member's drive is in use and can be read: what it does not give then, it has

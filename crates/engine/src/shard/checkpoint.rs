@@ -20,13 +20,10 @@ use crate::address::{BLOCK, Entry, SegmentId};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::manifest::{Manifest, SegmentRecord};
-use crate::format::root::{INDEX_MAX, RawEntry, Root};
+use crate::format::root::{INDEX_ENTRIES, INDEX_MAX, MANIFEST_MAX, RawEntry, Root};
 use crate::limits::{RECLAIM_RESERVE, RESERVED_MAX};
 use crate::segment::{SegmentInfo, Stream};
 use crate::segment_table::{Segment, State};
-
-/// Entries of one index block.
-const INDEX_ENTRIES: usize = BLOCK / size_of::<RawEntry>();
 
 /// As a checkpoint says it.
 fn record(segment: &Segment) -> SegmentRecord {
@@ -156,6 +153,11 @@ impl Checkpoints {
     /// `Failed` when drives failed beyond the redundancy, `Full` when metadata finds no space.
     pub async fn take(&self) -> Result<()> {
         let _turn = self.turn.hold(1).await;
+        if self.lacked_room.get() {
+            // One after the other would fill the room for metadata, and use up numbers of segments.
+            let next = self.generation.get() + 1;
+            self.base.common.superblock.try_root(self.base.writer.shard(), next).await?;
+        }
         let fresh = self.reserve();
         let done = self.write_checkpoint(&fresh).await;
         self.given_back.borrow_mut().clear();
@@ -223,15 +225,15 @@ impl Checkpoints {
     async fn write_root(&self, fresh: &[Rc<SegmentInfo>], blocks: &mut Vec<Entry>) -> Result<()> {
         let generation = self.generation.get() + 1;
         let superblock = &self.base.common.superblock;
-        if self.lacked_room.get() {
-            // One after the other would fill the room for metadata.
-            superblock.try_root(self.base.writer.shard(), generation).await?;
-        }
         self.base.table().assert_counts();
         let (manifest, dead) = self.manifest(generation, fresh);
         self.given_back.borrow_mut().clone_from(&dead);
         assert!(self.cut() <= self.base.writer.written(), "the map's runs are of written stripes");
         let bytes = manifest.to_bytes(self.base.writer.pool(), self.base.writer.geometry().width());
+        // Before any of it is written: a next one would come after it, and another.
+        if bytes.len() > MANIFEST_MAX {
+            return Err(Error::new(Kind::Full, "the manifest is larger than a root can name"));
+        }
         let mut block = [0; BLOCK];
         for piece in bytes.chunks(BLOCK) {
             block[..piece.len()].copy_from_slice(piece);
@@ -247,9 +249,7 @@ impl Checkpoints {
             blocks.push(self.base.pages.append_block(&block).await?);
         }
         let index = blocks[entries..].to_vec();
-        if index.len() > INDEX_MAX {
-            return Err(Error::new(Kind::Full, "the manifest is larger than a root can name"));
-        }
+        assert!(index.len() <= INDEX_MAX, "a manifest that a root can name");
         self.base.writer.settle_metadata().await?;
         // What begins from here on is not of this checkpoint, and may be torn when it is the last.
         let segments = self.segments_of(blocks.iter());

@@ -8,6 +8,7 @@ use media::{Operation, Power, Simulated, SimulatedPmem};
 
 use super::*;
 use crate::area::read_label;
+use crate::format::area as at;
 use crate::format::catalog::CatalogArea;
 use crate::format::label::LogKind;
 
@@ -258,6 +259,39 @@ fn a_log_stays_where_it_is_when_a_drive_does_not_take_it() {
         verify(&pool.volume("db").unwrap(), &model).await;
         pool.close().await.unwrap();
     });
+}
+
+/// Labels that some drives had and others not were left so. Writes went to the new devices alone, while labels called the
+/// old ones current: drives with those opened with an old log, and nobody was told.
+#[test]
+fn a_log_whose_move_not_all_drives_could_be_told_of_goes_on_in_both_places() {
+    for times in [Some(2), None] {
+        let machine = Machine::new(5);
+        reactor::simulate(5, async move {
+            let (pool, v) = machine.create(LogSpec::Drives, 1).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 500, 1).await;
+            let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
+            let range = at::LABEL..at::LABEL + 2 * BLOCK as u64;
+            for drive in &machine.media[1..5] {
+                drive.refuse(Refusal { operation, range: range.clone(), kind, times });
+            }
+            let moved = pool.move_log(machine.bbu(&[0])).await;
+            assert_eq!(moved.is_ok(), times.is_some(), "{moved:?}");
+            scribble(&v, &mut model, 500, 2).await;
+            pool.abandon().await;
+            machine.media.iter().for_each(|drive| drive.refuse_nothing());
+            let (log, first) = match times {
+                Some(_) => (machine.bbu(&[0]), 0),
+                None => (LogSpec::Drives, 1),
+            };
+            let drives = machine.drives[first..].to_vec();
+            let options = OpenOptions { degraded: first > 0, ..OpenOptions::default() };
+            let pool = Pool::open(drives, log, options, &[]).await.unwrap();
+            verify(&pool.volume("db").unwrap(), &model).await;
+            pool.close().await.unwrap();
+        });
+    }
 }
 
 /// The device that the log is on, its control blocks damaged, looks like a copy that was left of it: who was told to make that

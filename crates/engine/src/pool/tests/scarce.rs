@@ -505,6 +505,40 @@ fn a_pool_that_there_is_space_for_again_is_closed_in_order() {
     });
 }
 
+/// What was under way waited for space, and whoever closed the pool for that.
+#[test]
+fn a_pool_is_closed_without_space_though_it_is_scrubbed_or_emptied() {
+    for is_scrubbed in [true, false] {
+        reactor::simulate(1, async move {
+            let (media, drives) = simulated(4, 96 * MIB, 0);
+            let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+            let scheme = raid::Scheme::Mirror { copies: 2 };
+            let au_bytes = Some(MIB);
+            let spec = PoolSpec { scheme, au_bytes, ..spec(&drives, log.clone()) };
+            let pool = Pool::create(spec, &[]).await.unwrap();
+            let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+            let mut model = Model::new();
+            write_until_full(&v, &mut model, 1).await;
+            media.iter().for_each(|drive| drive.set_full(true));
+            if is_scrubbed {
+                pool.scrub(&ScrubPosition::default(), 0).await.unwrap();
+            } else {
+                // Labels have room, what is moved has none.
+                media.iter().for_each(|drive| drive.set_full(false));
+                pool.evacuate(3, 0).await.unwrap();
+                media.iter().for_each(|drive| drive.set_full(true));
+            }
+            reactor::sleep(Duration::from_secs(1)).await;
+            let closes = reactor::timeout(Duration::from_secs(60), pool.close());
+            let _ = closes.await.expect("it ends");
+            media.iter().for_each(|drive| drive.set_full(false));
+            let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
+            verify(&pool.volume("db").unwrap(), &model).await;
+            pool.close().await.unwrap();
+        });
+    }
+}
+
 /// Waits until the catalog has so many objects.
 async fn until_objects(pool: &Pool, count: usize) {
     let there = async {

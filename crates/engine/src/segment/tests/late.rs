@@ -72,3 +72,55 @@ fn what_no_drive_could_say_just_now_is_not_lost() {
         });
     }
 }
+
+/// A block was declared lost, and its segment given back, after errors that had passed by the time the drives were asked
+/// whether they answer.
+#[test]
+fn what_errors_that_pass_keep_from_a_reader_is_not_lost() {
+    reactor::simulate(1, async move {
+        let media = drives(2);
+        let slots = media.iter().map(|drive| Some(Drive::Simulated(Arc::clone(drive))));
+        let mut rig = Rig::over(slots.collect(), 1);
+        rig.write_all().await;
+        let (at, bytes) = rig.written[7].clone();
+        let place = rig.info.geometry.place(at.slot());
+        rig.damage(place.stripe, usize32(place.unit), place.block).await;
+        let other = rig.info.member(place.stripe, 1 - usize32(place.unit));
+        let block = rig.info.geometry.member_block(place.stripe, place.block);
+        let offset = rig.segments.drives.offset(other.drive, other.au, block);
+        let range = offset..offset + BLOCK as u64;
+        let (operation, kind) = (Some(media::Operation::Read), media::Kind::Passing);
+        let drive = &media[usize::from(other.drive)];
+        drive.refuse(media::Refusal { operation, range, kind, times: None });
+        let (crc, mut out) = (crc32c(&bytes), vec![0; BLOCK]);
+        let recovered = rig.segments.recover_block(&rig.info, at.slot(), crc, &mut out).await;
+        assert_eq!(recovered, crate::segment::Recovered::Unknown);
+        drive.refuse_nothing();
+        let recovered = rig.segments.recover_block(&rig.info, at.slot(), crc, &mut out).await;
+        assert!(recovered == crate::segment::Recovered::Whole && out == bytes);
+    });
+}
+
+/// A read of several blocks failed where each of them is there: sectors of two drives could not be read.
+#[test]
+fn blocks_of_one_read_may_be_unreadable_on_different_drives() {
+    reactor::simulate(1, async move {
+        let media = drives(4);
+        let slots = media.iter().map(|drive| Some(Drive::Simulated(Arc::clone(drive))));
+        let mut rig = Rig::over(slots.collect(), 1);
+        rig.write_all().await;
+        let (first, _) = rig.written[0];
+        let place = rig.info.geometry.place(first.slot());
+        let run: Vec<u8> = rig.written[..8].iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+        let crcs: Vec<u32> = run.chunks(BLOCK).map(crc32c).collect();
+        for (unit, n) in [(usize32(place.unit), 2), (usize32(place.unit) + 1, 5)] {
+            let member = rig.info.member(place.stripe, unit);
+            let block = rig.info.geometry.member_block(place.stripe, place.block + n);
+            let offset = rig.segments.drives.offset(member.drive, member.au, block);
+            media[usize::from(member.drive)].damage(offset, BLOCK as u64);
+        }
+        let mut out = vec![0; run.len()];
+        rig.segments.read(&rig.info, first.slot(), &crcs, &mut out).await.unwrap();
+        assert!(out == run);
+    });
+}

@@ -22,6 +22,8 @@ pub enum Canary {
     ForgetsReferences,
     /// A sweep does not look at what the log refers to.
     SweepsWhatLogRefersTo,
+    /// Tables of the map deny that they have references, so that sweeps pass them by.
+    PassesByReferences,
     /// A block that the map gives up is counted down twice, so that a segment with live blocks seems dead.
     CountsDownTwice,
     /// Without its log a shard goes on with every stripe that has a header, whole or not.
@@ -337,7 +339,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -345,6 +347,7 @@ impl Canary {
         Self::ReplaysInWrongOrder,
         Self::ForgetsReferences,
         Self::SweepsWhatLogRefersTo,
+        Self::PassesByReferences,
         Self::CountsDownTwice,
         Self::TrustsHeaders,
         Self::ForgetsStripes,

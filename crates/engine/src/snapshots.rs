@@ -133,6 +133,15 @@ impl Snapshots {
         self.has_any() && self.seen.lock().contains_key(&view)
     }
 
+    /// The views that have snapshots or clones, in order: of others no old version is needed.
+    #[must_use]
+    pub fn views(&self) -> Vec<View> {
+        if !self.has_any() {
+            return Vec::new();
+        }
+        self.seen.lock().keys().copied().collect()
+    }
+
     /// The last version of a view that anybody but hosts sees.
     #[must_use]
     pub fn last_seen(&self, view: View) -> Option<Version> {

@@ -7,6 +7,7 @@ use super::lookup::{Filters, Period};
 use super::page::{Builder, Page, Run};
 use super::source::named;
 use super::stack::STACK_BLOCKS;
+use super::state::State;
 use super::table::Table;
 use super::{Map, Pages, flat};
 use crate::address::{BLOCK, Encoding, Entry, Key, Location, SegmentId, Stored, Version, View};
@@ -116,6 +117,7 @@ impl<P: Pages> Map<P> {
         }
         let filter = self.check_filter(checking).await;
         let (mut last, mut versions, mut stacks) = (None, false, false);
+        let mut refers = false;
         for (n, (first, before, leaf)) in leaves.iter().enumerate() {
             // Several leaves may begin with the blocks of one stack.
             let next = leaves.get(n + 1).filter(|(_, before, _)| *before == Version::FIRST);
@@ -132,6 +134,7 @@ impl<P: Pages> Map<P> {
             match check_leaf(checking, *leaf, &page, (*first, *before), last, filter.as_ref()) {
                 Ok((end, has_stacks)) => {
                     versions |= Page::parse(&page, PageKind::Leaf).is_ok_and(|p| p.has_versions());
+                    refers |= Page::parse(&page, PageKind::Leaf).is_ok_and(|p| has_references(&p));
                     stacks |= has_stacks;
                     last = Some(end);
                 }
@@ -146,6 +149,9 @@ impl<P: Pages> Map<P> {
         }
         if versions && !table.has_versions || stacks && !table.has_stacks {
             checking.wrong(table.index, "it has versions that the table does not tell of".into());
+        }
+        if refers && !table.may_refer {
+            checking.wrong(table.index, "it has references that the table denies".into());
         }
         if checking.pages != u64::from(table.pages) {
             let what = format!("it has {} pages and says {}", checking.pages, table.pages);
@@ -241,7 +247,8 @@ impl<P: Pages> Map<P> {
         mut see: impl FnMut(Key, Option<Stored>, Period),
     ) -> Result<()> {
         let from = Key::new(View::METADATA, 0);
-        self.each_version(Filters::Asked, from, None, |view, extent, period| {
+        let all = |_: &State, at, _| at;
+        self.each_version((Filters::Asked, all), from, None, |view, extent, period| {
             let stored = |n: u32| match extent.contents {
                 Contents::Stored { location, encoding, crcs } => {
                     let location = location.forward(n * encoding.grains());
@@ -271,6 +278,11 @@ fn long_holes(page: &[u8; BLOCK]) -> std::result::Result<Vec<(Flat, Flat)>, Stri
         Ok(holes)
     };
     list().map_err(|bad| bad.to_string())
+}
+
+fn has_references(page: &Page<'_>) -> bool {
+    let mut places = (0..page.len()).filter_map(|i| page.run(i).ok()).map(|run| run.place);
+    places.any(|place| matches!(place, Place::At(at, _) if at.name().is_some()))
 }
 
 /// The last item of a leaf.

@@ -429,9 +429,20 @@ impl<P: Pages> Map<P> {
         &self,
         from: Key,
         until: Option<Key>,
+        found: impl FnMut(Key, Option<Location>, u32, Period) -> bool,
+    ) -> Result<()> {
+        self.scan_but(|_, at, _| at, from, until, found).await
+    }
+
+    /// As [`scan`](Self::scan), but that from each position `pass` tells up to where it is to be passed by.
+    pub(super) async fn scan_but(
+        &self,
+        pass: impl Fn(&State, Flat, Flat) -> Flat,
+        from: Key,
+        until: Option<Key>,
         mut found: impl FnMut(Key, Option<Location>, u32, Period) -> bool,
     ) -> Result<()> {
-        self.each_version(Filters::PassedBy, from, until, |view, extent, period| {
+        self.each_version((Filters::PassedBy, pass), from, until, |view, extent, period| {
             let location = match extent.contents {
                 Contents::Stored { location, .. } => Some(location),
                 Contents::Lost => None,
@@ -442,11 +453,11 @@ impl<P: Pages> Map<P> {
         .await
     }
 
-    /// Calls `see` with all that lookups of whatever version would find from `from` on, and before `until`: the newest
-    /// of each piece first. Ends when that says false.
+    /// Calls `see` with all that lookups of whatever version would find from `from` on, and before `until`, but for what
+    /// `pass` says is to be passed by: the newest of each piece first. Ends when that says false.
     pub(super) async fn each_version(
         &self,
-        filters: Filters,
+        (filters, pass): (Filters, impl Fn(&State, Flat, Flat) -> Flat),
         from: Key,
         until: Option<Key>,
         mut see: impl FnMut(View, &Extent<'_>, Period) -> bool,
@@ -459,6 +470,9 @@ impl<P: Pages> Map<P> {
         for steps in 1_usize.. {
             while pieces.last().is_some_and(|(end, _)| *end <= at) {
                 pieces.pop();
+            }
+            if pieces.is_empty() {
+                at = pass(&self.state.borrow(), at, end);
             }
             let (end, as_of) = pieces.last().copied().unwrap_or((end, Version::LAST));
             if at >= end {

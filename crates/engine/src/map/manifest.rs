@@ -31,7 +31,8 @@ struct Head {
     length: U32,
     tables: U32,
     orphans: U32,
-    reserved2: U32,
+    /// Tables from this number on say whether they have references; 0 where none does. Programs of before pass this by.
+    told_from: U32,
     next_table: U64,
 }
 
@@ -59,7 +60,7 @@ struct Record {
     filter_pages: U32,
     group: U16,
     segments: U16,
-    /// [`VERSIONS`] and [`STACKS`]. Bit 0 is set aside: where the lowest and the highest version of its items follow the
+    /// [`VERSIONS`], [`STACKS`] and [`REFERENCES`]. Bit 0 is set aside: where the lowest and the highest version of its items follow the
     /// segments.
     flags: U32,
 }
@@ -70,12 +71,16 @@ const VERSIONS: u32 = 1 << 1;
 /// Some blocks have several versions.
 const STACKS: u32 = 1 << 2;
 
+/// Some item is a reference. Tables before `told_from` do not say so, whatever they have.
+const REFERENCES: u32 = 1 << 3;
+
 const _: () = assert!(size_of::<Record>() == 96);
 const _: () = assert!(std::mem::offset_of!(Record, index) == 40);
 const _: () = assert!(std::mem::offset_of!(Record, index_crc) == 64);
 const _: () = assert!(std::mem::offset_of!(Record, group) == 88);
 
-fn record(table: &Table, group: u16) -> Record {
+fn record(table: &Table, group: u16, told_from: u64) -> Record {
+    let refers = table.may_refer && table.id >= told_from;
     let (first, last) = (unflat(table.low), unflat(table.high - 1));
     let location = |e: Option<Entry>| U64::new(e.map_or(NONE, |e| e.location.to_bits()));
     let crc = |e: Option<Entry>| U32::new(e.map_or(0, |e| e.crc));
@@ -100,7 +105,8 @@ fn record(table: &Table, group: u16) -> Record {
         segments: U16::new(u16_of(table.segments.len())),
         flags: U32::new(
             if table.has_versions { VERSIONS } else { 0 }
-                | if table.has_stacks { STACKS } else { 0 },
+                | if table.has_stacks { STACKS } else { 0 }
+                | if refers { REFERENCES } else { 0 },
         ),
     }
 }
@@ -120,7 +126,11 @@ fn position(view: U32, block: U64) -> std::result::Result<Flat, Bad> {
     Ok(flat(View::new(view.get()), block.get()))
 }
 
-fn table(record: &Record, segments: Vec<SegmentId>) -> std::result::Result<Table, Bad> {
+fn table(
+    record: &Record,
+    segments: Vec<SegmentId>,
+    told_from: u64,
+) -> std::result::Result<Table, Bad> {
     let low = position(record.first_view, record.first_block)?;
     let high = position(record.last_view, record.last_block)? + 1;
     let index = entry(record.index, record.index_crc)?.ok_or(Bad::Field("index page"))?;
@@ -129,10 +139,10 @@ fn table(record: &Record, segments: Vec<SegmentId>) -> std::result::Result<Table
         return Err(Bad::Field("range of keys"));
     }
     let flags = record.flags.get();
-    if flags & !(VERSIONS | STACKS) != 0 {
+    if flags & !(VERSIONS | STACKS | REFERENCES) != 0 {
         return Err(Bad::Field("flags of a table, of a later version,"));
     }
-    if flags == STACKS {
+    if flags & (VERSIONS | STACKS) == STACKS {
         return Err(Bad::Field("flags of a table"));
     }
     Ok(Table {
@@ -149,6 +159,7 @@ fn table(record: &Record, segments: Vec<SegmentId>) -> std::result::Result<Table
         segments,
         has_versions: flags & VERSIONS != 0,
         has_stacks: flags & STACKS != 0,
+        may_refer: flags & REFERENCES != 0 || record.id.get() < told_from,
         filter: None,
     })
 }
@@ -194,6 +205,10 @@ fn decode(bytes: &[u8], limits: MapLimits) -> std::result::Result<(State, Vec<Lo
     if usize32(head.length.get()) != bytes.len() {
         return Err(Bad::Field("length"));
     }
+    let told_from = match head.told_from.get() {
+        0 => head.next_table.get(),
+        from => u64::from(from),
+    };
     let (mut levels, mut runs) = (vec![Vec::new(); LEVELS], Vec::new());
     for _ in 0..head.tables.get() {
         let record: Record = rest.take()?;
@@ -204,7 +219,8 @@ fn decode(bytes: &[u8], limits: MapLimits) -> std::result::Result<(State, Vec<Lo
         if record.id.get() >= head.next_table.get() {
             return Err(Bad::Field("table id"));
         }
-        put_group(&mut levels, &mut runs, record.group.get(), table(&record, segments)?)?;
+        let table = table(&record, segments, told_from)?;
+        put_group(&mut levels, &mut runs, record.group.get(), table)?;
     }
     let mut orphans = Vec::new();
     for _ in 0..head.orphans.get() {
@@ -215,7 +231,7 @@ fn decode(bytes: &[u8], limits: MapLimits) -> std::result::Result<(State, Vec<Lo
         return Err(Bad::Field("length"));
     }
     let mut state = State::new(limits);
-    state.next_table = head.next_table.get();
+    (state.next_table, state.told_from) = (head.next_table.get(), told_from);
     state.runs = runs.into_iter().map(Level::from_tables).collect();
     for (level, tables) in state.levels.iter_mut().zip(levels) {
         *level = Level::from_tables(tables);
@@ -236,7 +252,7 @@ impl<P: Pages> Map<P> {
         let levels = (0..).map(|l| GROUP_LEVELS + l).zip(&state.levels);
         for (group, level) in (0..).zip(&state.runs).chain(levels) {
             for table in level.tables() {
-                out.extend_from_slice(record(table, group).as_bytes());
+                out.extend_from_slice(record(table, group, state.told_from).as_bytes());
                 for segment in &table.segments {
                     out.extend_from_slice(&segment.get().to_le_bytes());
                 }
@@ -258,7 +274,7 @@ impl<P: Pages> Map<P> {
             length: U32::new(u32_of(out.len())),
             tables: U32::new(tables),
             orphans: U32::new(orphans),
-            reserved2: U32::new(0),
+            told_from: U32::new(u32::try_from(state.told_from).unwrap_or(0)),
             next_table: U64::new(state.next_table),
         };
         out[..size_of::<Head>()].copy_from_slice(head.as_bytes());

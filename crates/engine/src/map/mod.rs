@@ -36,6 +36,7 @@ mod memtable;
 mod merge;
 mod page;
 mod policy;
+mod references;
 mod source;
 mod stack;
 mod state;

@@ -20,6 +20,8 @@ pub(super) struct State {
     pub levels: [Level; LEVELS],
     pub cache: Cache,
     pub next_table: u64,
+    /// Tables from this number on say whether they have references.
+    pub told_from: u64,
     /// Changes whenever tables do.
     pub version: u64,
     /// Memtables that became runs, ever.
@@ -50,6 +52,7 @@ impl State {
             levels: [const { Level::EMPTY }; LEVELS],
             cache: Cache::new(limits.cache),
             next_table: 1,
+            told_from: 1,
             version: 0,
             flushed: 0,
             cursors: [0; LEVELS],

@@ -31,6 +31,8 @@ pub(super) struct Table {
     /// Whether some item has another version than the first, and some blocks have several.
     pub has_versions: bool,
     pub has_stacks: bool,
+    /// Some item may be a reference to a shared block.
+    pub may_refer: bool,
     /// In memory, when it was loaded and there is room.
     pub filter: Option<Rc<Filter>>,
 }

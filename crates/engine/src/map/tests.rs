@@ -4,6 +4,7 @@ mod count;
 mod encodings;
 mod hostile;
 mod model;
+mod references;
 mod versions;
 
 use super::*;

@@ -8,6 +8,7 @@ use super::page::{self, Kind};
 use super::stack::Stack;
 use super::table::Table;
 use crate::address::{BLOCK, Encoding, Entry, Location, SegmentId, Version};
+use crate::canary::{self, Canary};
 use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -45,6 +46,7 @@ pub(super) struct Writer {
     high: Flat,
     has_versions: bool,
     has_stacks: bool,
+    has_references: bool,
     appended: Rc<RefCell<Vec<Location>>>,
     /// Pages listed there before this table began.
     mark: usize,
@@ -71,6 +73,7 @@ impl Writer {
             high: 0,
             has_versions: false,
             has_stacks: false,
+            has_references: false,
             appended,
             mark: 0,
         }
@@ -86,7 +89,7 @@ impl Writer {
         self.segments.clear();
         self.width = width;
         (self.leaves, self.blocks, self.low, self.high) = (0, 0, END, 0);
-        (self.has_versions, self.has_stacks) = (false, false);
+        (self.has_versions, self.has_stacks, self.has_references) = (false, false, false);
         self.mark = self.appended.borrow().len();
     }
 
@@ -176,6 +179,7 @@ impl Writer {
         }
         if named {
             (self.has_versions, self.has_stacks) = (true, true);
+            stack.layers.iter().for_each(|layer| self.note_place(layer.place));
             let place = stack.layers[0].place;
             self.account_for(&Item { start: stack.start, blocks: stack.blocks, place });
             return Ok(true);
@@ -256,12 +260,18 @@ impl Writer {
         let mut last = END;
         for n in 0..self.leaf.items().len() {
             let item = self.leaf.items()[n];
+            self.note_place(item.place);
             // Of a stack the newest counts.
             if item.start != last {
                 self.account_for(&item);
             }
             last = item.start;
         }
+    }
+
+    fn note_place(&mut self, place: Place) {
+        let is_reference = matches!(place, Place::At(at, _) if at.name().is_some());
+        self.has_references |= is_reference && !canary::has(Canary::PassesByReferences);
     }
 
     fn account_for(&mut self, item: &Item) {
@@ -321,6 +331,7 @@ impl Writer {
             segments,
             has_versions: self.has_versions,
             has_stacks: self.has_stacks,
+            may_refer: self.has_references,
             filter,
         };
         Ok((Some(table), rest))

@@ -1,9 +1,10 @@
 //! Finding shared blocks that nothing refers to any more.
 //!
 //! Nobody counts references: a count would have to survive crashes together with every merge of the map
-//! that finds one superseded. Instead the whole map is looked through, once for as many shared blocks
+//! that finds one superseded. Instead the map is looked through, once for as many shared blocks
 //! as a bounded memory has bits for, when space is wanted and references were dropped since the last
-//! time. What has no reference then never has one again: references come of references only. Those
+//! time: those of its tables that have references, and of volumes with snapshots or clones all, for
+//! where an old version lay is its name. What has no reference then never has one again: references come of references only. Those
 //! that come up behind the look are heard of as the map learns them, and those still on their way the
 //! log knows.
 
@@ -59,22 +60,17 @@ impl Sweep {
             if self.sought.is_empty() {
                 break;
             }
-            self.base
-                .map
-                .scan(
-                    Key::new(View::METADATA, 0),
-                    Some(Key::new(View::SHARED, 0)),
-                    |_, at, count, _| {
-                        // What lies there has that name, once it is an old version and was moved.
-                        let old = at.filter(|_| !canary::skips(Step::SweepKeepsOld));
-                        let name = at.and_then(Location::name).or(old.map(SharedBlockId::of));
-                        if let Some(name) = name {
-                            self.sought.keep(name, count);
-                        }
-                        true
-                    },
-                )
-                .await?;
+            // Asked now: of what has a name by now, and is no reference, an old version is needed in these alone. What gets
+            // one from now on is none of those sought.
+            let old = self.base.common.snapshots.views();
+            let keep = |at: Location, count| {
+                // What lies there has that name, once it is an old version and was moved.
+                let is_kept = at.name().is_some() || !canary::skips(Step::SweepKeepsOld);
+                if is_kept {
+                    self.sought.keep(SharedBlockId::of(at), count);
+                }
+            };
+            self.base.map.scan_referring(&old, Key::new(View::SHARED, 0), keep).await?;
             // Whoever found a reference in the map has told the log by then.
             if !canary::skips(Step::SweepGrace) {
                 self.base.grace.pass().await;

@@ -136,7 +136,7 @@ fn every_canary_is_found() {
         ];
         let is_found_at_once = FOUND_AT_ONCE.iter().any(|(those, ..)| *those == canary);
         if is_found_at_once
-            || canary == Canary::SweepsWhatLogRefersTo
+            || MOVES_CANARIES.contains(&canary)
             || elsewhere.iter().any(|those| those.contains(&canary))
         {
             continue;
@@ -165,11 +165,16 @@ fn what_is_moved_about_stays() {
     keep_of(Era::Alone, Mode::Moves, MOVES_FOUND_FULL);
 }
 
+/// Bugs of sweeps.
+const MOVES_CANARIES: [Canary; 2] = [Canary::SweepsWhatLogRefersTo, Canary::PassesByReferences];
+
 #[test]
-fn the_canary_of_moves_is_found() {
-    let subject = Subject::Array(Some(Canary::SweepsWhatLogRefersTo));
-    let fails = |seed| carry_out(subject, Mode::Moves.plan(seed), false).failure.is_some();
-    assert!((0..MOVES_CANARY_SEEDS).any(fails));
+fn the_canaries_of_moves_are_found() {
+    for canary in MOVES_CANARIES {
+        let subject = Subject::Array(Some(canary));
+        let fails = |seed| carry_out(subject, Mode::Moves.plan(seed), false).failure.is_some();
+        assert!((0..MOVES_CANARY_SEEDS).any(fails), "{canary:?}");
+    }
 }
 
 /// Seeds during which the commit log is lost, or one of its two devices.

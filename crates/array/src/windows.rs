@@ -119,7 +119,9 @@ impl target::windows::Windows for Windows {
         let wanted = (asked.token(), asked.ring());
         let taken = self.offers.take_one(now, wanted, |place| self.reach.enter(place));
         let Some((One { ring, ring_bytes }, stay)) = taken else { return };
-        let copies = ring.copies.into_iter().map(|copy| [copy.state, copy.ring]).collect();
+        let files =
+            |RingFiles { state, ring, flushed }| fabric::ring::CopyFiles { state, ring, flushed };
+        let copies = ring.copies.into_iter().map(files).collect();
         let files = fabric::ring::Files { copies, ring_bytes, bell: ring.bell };
         // Gone is a reactor that stops: the host is refused.
         let _ = self.reactors.acceptor(asked.ring()).spawn(move || async move {
@@ -193,7 +195,7 @@ impl Windows {
                 Ok(mut granted) => {
                     let rings = std::mem::take(&mut granted.rings);
                     let rings =
-                        rings.into_iter().map(|ring| suited(ring, fabric).and_then(Ring::of));
+                        rings.into_iter().map(|ring| suited(ring, wanted).and_then(Ring::of));
                     let rings = rings.collect::<engine::Result<Vec<_>>>();
                     if rings.is_err() {
                         // Nobody gets it. What keeps it from being ended is told when its volume is used.
@@ -313,12 +315,11 @@ fn states_of(rings: &[Ring]) -> Vec<Vec<std::fs::File>> {
     rings.iter().map(|ring| ring.copies.iter().filter_map(own).collect()).collect()
 }
 
-/// A ring, where it can be written by this fabric: what a network card stored, and is seen, has to be durable.
-fn suited(ring: GrantedRing, fabric: Fabric) -> engine::Result<GrantedRing> {
+/// A ring, where it can be written as is wanted: what a network card stored, and is seen, has to be durable, or to be flushed.
+fn suited(ring: GrantedRing, wanted: Wanted) -> engine::Result<GrantedRing> {
     let keeps = ring.copies.iter().all(|copy| copy.ring.keeps_what_is_seen());
-    if fabric == Fabric::Rdma && !keeps {
-        let what =
-            "a network card does not say when what it stored in persistent memory is durable";
+    if wanted.fabric == Fabric::Rdma && !keeps && !wanted.flushes {
+        let what = "what network cards without RDMA FLUSH stored in persistent memory is not known to be durable";
         return Err(engine::Error::new(engine::Kind::Unsupported, what));
     }
     Ok(ring)

@@ -49,6 +49,8 @@ pub struct WindowReceive {
     pub fabric: Fabric,
     /// Bytes of each ring, a multiple of 4096; `None` leaves them to the target.
     pub ring_bytes: Option<u64>,
+    /// By RDMA: the host's card can have what it wrote be flushed.
+    pub flushes: bool,
 }
 
 impl WindowReceive {
@@ -62,7 +64,11 @@ impl WindowReceive {
             0 => None,
             units => Some(u64::from(units) * UNIT),
         };
-        Ok(Self { nsid: sqe.nsid.get(), fabric, ring_bytes })
+        let flushes = match sqe.cdw13.get() {
+            flushes @ 0..=1 => flushes == 1,
+            _ => return Err(Refusal::at(Reason::Value, 13, 0)),
+        };
+        Ok(Self { nsid: sqe.nsid.get(), fabric, ring_bytes, flushes })
     }
 
     /// The entry a host sends; its data pointer is the caller's to set. Of `ring_bytes` that are no whole units the next
@@ -74,6 +80,7 @@ impl WindowReceive {
         sqe.cdw10 = DWORDS.into();
         sqe.cdw11 = self.fabric.raw().into();
         sqe.cdw12 = u32::try_from(units).unwrap_or(u32::MAX).into();
+        sqe.cdw13 = u32::from(self.flushes).into();
         sqe
     }
 }
@@ -110,17 +117,21 @@ mod tests {
     #[test]
     fn what_is_sent_is_read_and_other_lengths_and_fabrics_are_refused() {
         let (nsid, fabric) = (3, Fabric::Shm);
-        for (ring_bytes, fabric) in [(None, fabric), (Some(1 << 20), Fabric::Rdma)] {
-            let asked = WindowReceive { nsid, fabric, ring_bytes };
+        let by_rdma = (Some(1 << 20), Fabric::Rdma);
+        for ((ring_bytes, fabric), flushes) in
+            [((None, fabric), false), (by_rdma, false), (by_rdma, true)]
+        {
+            let asked = WindowReceive { nsid, fabric, ring_bytes, flushes };
             assert_eq!(WindowReceive::parse(&asked.to_sqe(9)), Ok(asked));
         }
         let end = WindowEnd { nsid, number: 77 };
         assert_eq!(WindowEnd::parse(&end.to_sqe(9)), end);
-        let sqe = WindowReceive { nsid, fabric, ring_bytes: None }.to_sqe(9);
+        let sqe = WindowReceive { nsid, fabric, ring_bytes: None, flushes: false }.to_sqe(9);
         for refused in [
             (Sqe { cdw10: 126.into(), ..sqe }, 10),
             (Sqe { cdw11: 0.into(), ..sqe }, 11),
             (Sqe { cdw11: 3.into(), ..sqe }, 11),
+            (Sqe { cdw13: 2.into(), ..sqe }, 13),
         ] {
             let refusal = WindowReceive::parse(&refused.0).unwrap_err();
             assert_eq!(refusal, Refusal::at(Reason::Value, refused.1, 0));

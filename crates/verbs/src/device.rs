@@ -31,9 +31,19 @@ pub struct Domain {
     pd: NonNull<Opaque>,
     device: Device,
     attributes: DeviceAttributes,
+    flushes: Flushes,
     /// Bound to the device, so that the library keeps it open; and where its events go.
     _keeper: Id,
     _channel: EventChannel,
+}
+
+/// What a device can do of RDMA FLUSH.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Flushes {
+    /// It has it.
+    has: bool,
+    /// Also of memory whose pages are not locked, as those of files on persistent memory cannot be.
+    on_demand: bool,
 }
 
 // SAFETY: the library's functions may be called from any thread, and a domain has no state here.
@@ -59,11 +69,12 @@ impl Domain {
         let mut attributes: DeviceAttributes = unsafe { core::mem::zeroed() };
         // SAFETY: the context is open as long as the keeper, and the attributes are of its size.
         numbered(unsafe { (functions.ibv_query_device)(context, &raw mut attributes) })?;
+        let flushes = Flushes::of(context);
         // SAFETY: as above.
         let pd = unsafe { (functions.ibv_alloc_pd)(context) };
         let pd = NonNull::new(pd).ok_or_else(io::Error::last_os_error)?;
         let device = Device::of(context);
-        Ok(Self { functions, pd, device, attributes, _keeper: keeper, _channel: channel })
+        Ok(Self { functions, pd, device, attributes, flushes, _keeper: keeper, _channel: channel })
     }
 
     /// The device.
@@ -76,6 +87,18 @@ impl Domain {
     #[must_use]
     pub const fn can_invalidate(&self) -> bool {
         self.attributes.device_cap_flags & ffi::DEVICE_MEM_MGT_EXTENSIONS != 0
+    }
+
+    /// Whether a queue pair can have what it wrote be made durable, with RDMA FLUSH.
+    #[must_use]
+    pub const fn can_flush(&self) -> bool {
+        self.flushes.has
+    }
+
+    /// Whether a peer can have what it wrote to files on persistent memory be made durable.
+    #[must_use]
+    pub const fn can_be_flushed(&self) -> bool {
+        self.flushes.has && self.flushes.on_demand
     }
 
     /// RDMA_READs that a queue pair can have under way.
@@ -109,6 +132,37 @@ impl Drop for Domain {
     fn drop(&mut self) {
         // SAFETY: whoever uses it keeps it, and the device is open as long as the keeper.
         let _ = unsafe { (self.functions.ibv_dealloc_pd)(self.as_ptr()) };
+    }
+}
+
+impl Flushes {
+    /// As the device says; a library or a kernel that knows nothing of it says that it has none.
+    fn of(context: *mut Context) -> Self {
+        // SAFETY: all of it is integers, for which zeros are a value.
+        let mut attributes: ffi::DeviceAttributesEx = unsafe { core::mem::zeroed() };
+        let bytes = size_of::<ffi::DeviceAttributesEx>();
+        // SAFETY: the context is open, and such a one is the end of an extended one, which says how much of that there is; the
+        // attributes are of the size that is told.
+        let answered = unsafe {
+            if (*context).abi_compat.addr() != ffi::IS_EXTENDED {
+                return Self::default();
+            }
+            let extended = context
+                .byte_sub(core::mem::offset_of!(ffi::ExtendedContext, context))
+                .cast::<ffi::ExtendedContext>();
+            // What there is less of begins behind the function.
+            let sizes = &raw const (*extended).bytes;
+            if sizes.read() < size_of::<ffi::ExtendedContext>() {
+                return Self::default();
+            }
+            let Some(query) = (*extended).query_device_ex else { return Self::default() };
+            query(context, core::ptr::null(), &raw mut attributes, bytes)
+        };
+        let has = attributes.device_cap_flags & ffi::DEVICE_FLUSH == ffi::DEVICE_FLUSH;
+        let wanted = ffi::ON_DEMAND_FOR_WINDOWS;
+        let on_demand = attributes.on_demand & ffi::ON_DEMAND != 0
+            && attributes.on_demand_by_transport[0] & wanted == wanted;
+        if answered == 0 { Self { has, on_demand } } else { Self::default() }
     }
 }
 

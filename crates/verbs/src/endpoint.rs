@@ -10,7 +10,10 @@ use std::sync::Arc;
 
 use crate::channel::{Cause, EventChannel, Id, nonblocking};
 use crate::dial::{Answer, Dial};
-use crate::ffi::{self, CompletionChannel, CompletionQueue, Functions, WorkCompletion};
+use crate::extended;
+use crate::ffi::{
+    self, CompletionChannel, CompletionQueue, Functions, QueuePairEx, WorkCompletion,
+};
 use crate::library::{checked, numbered};
 use crate::listener::Request;
 use crate::{Device, Domain, Memory, Place, Reach, Remote};
@@ -18,8 +21,9 @@ use crate::{Device, Domain, Memory, Place, Reach, Remote};
 /// Completions that are taken with one call.
 const TAKEN: usize = 32;
 
-/// How often a packet is sent again that nobody acknowledges: all that its three bits say.
-const RETRIES: u8 = 7;
+/// How often a packet is sent again that nobody acknowledges: one less than its three bits say, which soft RoCE takes for
+/// ever.
+const RETRIES: u8 = 6;
 
 /// How often a send is tried again for which the peer has no receive posted: one less than for ever. A host has one for
 /// each of its commands before it sends it.
@@ -58,6 +62,8 @@ pub struct Endpoint {
     functions: &'static Functions,
     /// In the order in which they are to go: the queue pair is destroyed first, by this one's own drop.
     id: Id,
+    /// The queue pair by the functions that it is posted to by, where it can flush.
+    extended: Option<NonNull<QueuePairEx>>,
     completions: Completions,
     channel: EventChannel,
     own: Memory,
@@ -88,6 +94,7 @@ struct Reads {
 /// What either way to a connection brings.
 struct Parts {
     id: Id,
+    extended: Option<NonNull<QueuePairEx>>,
     channel: EventChannel,
     completions: Completions,
     own: Memory,
@@ -110,17 +117,17 @@ impl Endpoint {
         sizes: Sizes,
     ) -> io::Result<Self> {
         let id = request.raw_id().ok_or(io::ErrorKind::NotConnected)?;
-        let (own, completions) = prepare(id, domain, sizes)?;
+        let (own, completions, extended) = prepare(id, domain, sizes, false)?;
         let reads = Reads { answered: 0, asked: request.reads().min(domain.reads_most()) };
         request.refuse_with(&[]);
         let (id, channel, local, peer) = request.into_parts()?;
         let ends = Ends { local, peer };
-        let parts = Parts { id, channel, completions, own, ends, reads };
+        let parts = Parts { id, extended, channel, completions, own, ends, reads };
         Ok(Self::of(parts, domain, shared, sizes))
     }
 
     /// Makes what a connection needs that is to be asked for; [`Endpoint::connect`] asks. `asked`: the most RDMA_READs
-    /// of this end that are under way at once.
+    /// of this end that are under way at once. `flushes`: it is to [flush](Endpoint::post_flush), if it can.
     ///
     /// # Errors
     /// Too little of anything, in words where they help.
@@ -130,22 +137,24 @@ impl Endpoint {
         shared: &Arc<Memory>,
         sizes: Sizes,
         asked: u8,
+        flushes: bool,
     ) -> io::Result<Self> {
         // Whole until nothing fails any more: its identifier goes before its channel.
-        let (own, completions) = prepare(dial.id(), domain, sizes)?;
+        let (own, completions, extended) = prepare(dial.id(), domain, sizes, flushes)?;
         let (id, channel, local, peer) = dial.into_parts()?;
         let answered = domain.reads_answered_most();
         let reads = Reads { answered, asked: asked.min(domain.reads_most()) };
         let ends = Ends { local, peer };
-        let parts = Parts { id, channel, completions, own, ends, reads };
+        let parts = Parts { id, extended, channel, completions, own, ends, reads };
         Ok(Self::of(parts, domain, shared, sizes))
     }
 
     fn of(parts: Parts, domain: &Arc<Domain>, shared: &Arc<Memory>, sizes: Sizes) -> Self {
-        let Parts { id, channel, completions, own, ends, reads } = parts;
+        let Parts { id, extended, channel, completions, own, ends, reads } = parts;
         Self {
             functions: domain.functions(),
             id,
+            extended,
             completions,
             channel,
             own,
@@ -205,6 +214,12 @@ impl Endpoint {
             srq: 0,
             qp_num: 0,
         }
+    }
+
+    /// Whether it can have what it wrote be made durable.
+    #[must_use]
+    pub const fn can_flush(&self) -> bool {
+        self.extended.is_some()
     }
 
     /// How large it is.
@@ -330,6 +345,17 @@ impl Endpoint {
         self.post(id, sge, ffi::WR_RDMA_READ, 0, Some(from), true)
     }
 
+    /// Has so many bytes of the peer's memory, as they are when all that was posted before this has been carried out, be
+    /// seen by all there and be durable: they are when it has ended.
+    ///
+    /// # Errors
+    /// As there; `Unsupported` where it [cannot](Self::can_flush).
+    pub fn post_flush(&self, id: u64, of: Remote, length: usize) -> io::Result<()> {
+        let Some(qp) = self.extended else { return Err(io::ErrorKind::Unsupported.into()) };
+        // SAFETY: the queue pair is there as long as this.
+        unsafe { extended::flush(qp, id, of, length) }
+    }
+
     fn post(
         &self,
         id: u64,
@@ -351,6 +377,10 @@ impl Endpoint {
             rkey: remote.map_or(0, |remote| remote.key),
             unused: [0; 19],
         };
+        if let Some(qp) = self.extended {
+            // SAFETY: as of a receive.
+            return unsafe { extended::post(qp, &request, &sge) };
+        }
         let mut bad = ptr::null_mut();
         let qp = self.id.get().qp;
         // SAFETY: as of a receive.
@@ -375,8 +405,11 @@ impl Drop for Endpoint {
     }
 }
 
-/// What an endpoint has beside its identifier: memory of its own, and completions. The identifier has a queue pair then.
-fn prepare(id: &Id, domain: &Arc<Domain>, sizes: Sizes) -> io::Result<(Memory, Completions)> {
+/// What an endpoint has beside its identifier.
+type Prepared = (Memory, Completions, Option<NonNull<QueuePairEx>>);
+
+/// Memory of its own, and completions. The identifier has a queue pair then, which flushes if that is asked for, and can be.
+fn prepare(id: &Id, domain: &Arc<Domain>, sizes: Sizes, flushes: bool) -> io::Result<Prepared> {
     let own = Memory::register(domain, sizes.memory, Reach::Ours)?;
     if Device::bound_to(id) != Some(domain.device()) {
         let what = "the connection goes by another device than its address is of";
@@ -384,18 +417,23 @@ fn prepare(id: &Id, domain: &Arc<Domain>, sizes: Sizes) -> io::Result<(Memory, C
     }
     let functions = domain.functions();
     let completions = Completions::new(functions, id, sizes.sends + sizes.receives + 1)?;
-    create_queue_pair(functions, id, domain, &completions, sizes)?;
-    Ok((own, completions))
+    let mut init = initial(&completions, sizes);
+    if flushes && domain.can_flush() {
+        // SAFETY: identifier, domain and completions are of one device, and outlive the queue pair.
+        let made = unsafe { extended::create(functions, id, domain, init) };
+        // The device has it, and this library may not know.
+        if let Some(qp) = made {
+            return Ok((own, completions, Some(qp)));
+        }
+        init = initial(&completions, sizes);
+    }
+    // SAFETY: as above.
+    checked(unsafe { (functions.rdma_create_qp)(id.as_ptr(), domain.as_ptr(), &raw mut init) })?;
+    Ok((own, completions, None))
 }
 
-fn create_queue_pair(
-    functions: &'static Functions,
-    id: &Id,
-    domain: &Domain,
-    completions: &Completions,
-    sizes: Sizes,
-) -> io::Result<()> {
-    let mut init = ffi::QueuePairInit {
+const fn initial(completions: &Completions, sizes: Sizes) -> ffi::QueuePairInit {
+    ffi::QueuePairInit {
         qp_context: ptr::null_mut(),
         send_cq: completions.queue.as_ptr(),
         recv_cq: completions.queue.as_ptr(),
@@ -407,9 +445,8 @@ fn create_queue_pair(
         max_inline_data: 0,
         qp_type: ffi::QPT_RC,
         sq_sig_all: 0,
-    };
-    // SAFETY: identifier, domain and completions are of one device, and outlive the queue pair.
-    checked(unsafe { (functions.rdma_create_qp)(id.as_ptr(), domain.as_ptr(), &raw mut init) })
+        comp_mask: 0,
+    }
 }
 
 /// What has ended, and how to hear of it.

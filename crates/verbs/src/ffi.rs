@@ -1,4 +1,4 @@
-//! The part of rdma-core's interface that is used, as its headers (version 17 and later) lay it out.
+//! The part of rdma-core's interface that is used, as its headers (version 24 and later) lay it out.
 #![allow(unsafe_code, reason = "functions of C libraries")]
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -18,7 +18,29 @@ pub struct Context {
     pub cmd_fd: c_int,
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
+    pub mutex: [u64; 5],
+    /// [`IS_EXTENDED`], where there is a [`ExtendedContext`] around it.
+    pub abi_compat: *mut c_void,
 }
+/// `__VERBS_ABI_IS_EXTENDED`.
+pub const IS_EXTENDED: usize = usize::MAX;
+const _: () = assert!(size_of::<Context>() == 328 && offset_of!(Context, abi_compat) == 320);
+
+/// `struct verbs_context`, its end: it grows at its beginning.
+#[repr(C)]
+pub struct ExtendedContext {
+    pub query_device_ex: Option<QueryDeviceEx>,
+    pub unused: [*const c_void; 11],
+    /// Of all of it: there is what this is enough for.
+    pub bytes: usize,
+    pub context: Context,
+}
+const _: () = assert!(size_of::<ExtendedContext>() == 432);
+const _: () = assert!(offset_of!(ExtendedContext, context) == 104);
+
+pub type QueryDeviceEx =
+    unsafe extern "C" fn(*mut Context, *const c_void, *mut DeviceAttributesEx, usize) -> c_int;
+
 /// Places in [`Context::ops`].
 pub const POLL_CQ: usize = 11;
 pub const REQ_NOTIFY_CQ: usize = 12;
@@ -147,8 +169,65 @@ pub struct QueuePairInit {
     pub max_inline_data: u32,
     pub qp_type: c_uint,
     pub sq_sig_all: c_int,
+    /// Of a [`QueuePairInitEx`]; otherwise padding.
+    pub comp_mask: u32,
 }
 const _: () = assert!(size_of::<QueuePairInit>() == 64 && offset_of!(QueuePairInit, qp_type) == 52);
+
+/// `struct ibv_qp_init_attr_ex`.
+#[repr(C)]
+pub struct QueuePairInitEx {
+    pub init: QueuePairInit,
+    pub pd: *mut Opaque,
+    pub unused: [u64; 7],
+    pub send_ops_flags: u64,
+}
+const _: () = assert!(size_of::<QueuePairInitEx>() == 136 && offset_of!(QueuePairInitEx, pd) == 64);
+/// `IBV_QP_INIT_ATTR_PD` and `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
+pub const INIT_PD: u32 = 1;
+pub const INIT_SEND_OPS: u32 = 1 << 6;
+/// `IBV_QP_EX_WITH_RDMA_WRITE`, and others.
+pub const WITH_WRITE: u64 = 1;
+pub const WITH_SEND: u64 = 1 << 2;
+pub const WITH_READ: u64 = 1 << 4;
+pub const WITH_FLUSH: u64 = 1 << 11;
+
+/// `struct ibv_qp_ex`: a queue pair that is posted to by functions of its own.
+#[repr(C)]
+pub struct QueuePairEx {
+    pub base: [u64; 20],
+    pub comp_mask: u64,
+    pub wr_id: u64,
+    pub wr_flags: c_uint,
+    pub unused: [*const c_void; 4],
+    pub wr_rdma_read: Option<WrRemote>,
+    pub wr_rdma_write: Option<WrRemote>,
+    pub wr_rdma_write_imm: *const c_void,
+    pub wr_send: Option<WrPlain>,
+    pub unused_too: [*const c_void; 7],
+    pub wr_set_sge: Option<WrSetSge>,
+    pub wr_set_sge_list: *const c_void,
+    pub wr_start: Option<WrPlain>,
+    pub wr_complete: Option<unsafe extern "C" fn(*mut Self) -> c_int>,
+    pub wr_abort: Option<WrPlain>,
+    pub wr_atomic_write: *const c_void,
+    pub wr_flush: Option<WrFlush>,
+}
+pub type WrPlain = unsafe extern "C" fn(*mut QueuePairEx);
+pub type WrRemote = unsafe extern "C" fn(*mut QueuePairEx, u32, u64);
+pub type WrSetSge = unsafe extern "C" fn(*mut QueuePairEx, u32, u64, u32);
+/// Key, address, length, [placement](FLUSH_PLACEMENT) and [level](FLUSH_RANGE).
+pub type WrFlush = unsafe extern "C" fn(*mut QueuePairEx, u32, u64, usize, u8, u8);
+const _: () = assert!(size_of::<QueuePairEx>() == 360 && offset_of!(QueuePairEx, wr_flags) == 176);
+const _: () = assert!(offset_of!(QueuePairEx, wr_rdma_read) == 216);
+const _: () = assert!(offset_of!(QueuePairEx, wr_send) == 240);
+const _: () = assert!(offset_of!(QueuePairEx, wr_set_sge) == 304);
+const _: () = assert!(offset_of!(QueuePairEx, wr_start) == 320);
+
+/// `IBV_FLUSH_GLOBAL` and `IBV_FLUSH_PERSISTENT`: seen by all, and kept without power.
+pub const FLUSH_PLACEMENT: u8 = 3;
+/// `IBV_FLUSH_RANGE`: of a region what is named.
+pub const FLUSH_RANGE: u8 = 0;
 
 /// `IBV_QPT_RC`: a reliable connection.
 pub const QPT_RC: c_uint = 2;
@@ -158,6 +237,11 @@ pub const ACCESS_LOCAL_WRITE: c_int = 1;
 pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
 /// `IBV_ACCESS_REMOTE_READ`.
 pub const ACCESS_REMOTE_READ: c_int = 1 << 2;
+
+/// `IBV_ACCESS_ON_DEMAND`: pages are looked for when they are touched, none is locked.
+pub const ACCESS_ON_DEMAND: c_int = 1 << 6;
+/// `IBV_ACCESS_FLUSH_GLOBAL` and `IBV_ACCESS_FLUSH_PERSISTENT`.
+pub const ACCESS_FLUSH: c_int = 1 << 8 | 1 << 9;
 
 /// `struct ibv_device_attr`.
 #[repr(C)]
@@ -186,6 +270,28 @@ const _: () = assert!(size_of::<DeviceAttributes>() == 232);
 const _: () = assert!(offset_of!(DeviceAttributes, max_qp_wr) == 112);
 const _: () = assert!(offset_of!(DeviceAttributes, max_qp_rd_atom) == 144);
 const _: () = assert!(offset_of!(DeviceAttributes, max_qp_init_rd_atom) == 156);
+
+/// `struct ibv_device_attr_ex`.
+#[repr(C)]
+pub struct DeviceAttributesEx {
+    pub original: DeviceAttributes,
+    pub comp_mask: u32,
+    /// `odp_caps`: what can be done with memory of which no page is locked; of the three transports the reliable connection first.
+    pub on_demand: u64,
+    pub on_demand_by_transport: [u32; 4],
+    pub clocks: [u64; 2],
+    pub device_cap_flags: u64,
+    pub rest: [u64; 14],
+}
+const _: () = assert!(size_of::<DeviceAttributesEx>() == 400);
+const _: () = assert!(offset_of!(DeviceAttributesEx, on_demand) == 240);
+const _: () = assert!(offset_of!(DeviceAttributesEx, device_cap_flags) == 280);
+/// `IB_UVERBS_DEVICE_FLUSH_GLOBAL` and `IB_UVERBS_DEVICE_FLUSH_PERSISTENT`.
+pub const DEVICE_FLUSH: u64 = 1 << 38 | 1 << 39;
+/// `IBV_ODP_SUPPORT`.
+pub const ON_DEMAND: u64 = 1;
+/// `IBV_ODP_SUPPORT_WRITE`, `IBV_ODP_SUPPORT_READ` and `IB_UVERBS_ODP_SUPPORT_FLUSH`.
+pub const ON_DEMAND_FOR_WINDOWS: u32 = 1 << 2 | 1 << 3 | 1 << 6;
 
 /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`: among others, a send can invalidate a key.
 pub const DEVICE_MEM_MGT_EXTENSIONS: c_uint = 1 << 21;
@@ -329,6 +435,7 @@ functions! {
     Verbs: ibv_destroy_cq(*mut CompletionQueue) -> c_int;
     Verbs: ibv_get_cq_event(*mut CompletionChannel, *mut *mut CompletionQueue, *mut *mut c_void) -> c_int;
     Verbs: ibv_ack_cq_events(*mut CompletionQueue, c_uint);
+    Verbs: ibv_qp_to_qp_ex(*mut QueuePair) -> *mut QueuePairEx;
     Cm: rdma_create_event_channel() -> *mut EventChannel;
     Cm: rdma_destroy_event_channel(*mut EventChannel);
     Cm: rdma_create_id(*mut EventChannel, *mut *mut CmId, *mut c_void, c_uint) -> c_int;
@@ -341,6 +448,7 @@ functions! {
     Cm: rdma_connect(*mut CmId, *mut ConnectionParameters) -> c_int;
     Cm: rdma_migrate_id(*mut CmId, *mut EventChannel) -> c_int;
     Cm: rdma_create_qp(*mut CmId, *mut Opaque, *mut QueuePairInit) -> c_int;
+    Cm: rdma_create_qp_ex(*mut CmId, *mut QueuePairInitEx) -> c_int;
     Cm: rdma_destroy_qp(*mut CmId);
     Cm: rdma_accept(*mut CmId, *mut ConnectionParameters) -> c_int;
     Cm: rdma_reject(*mut CmId, *const c_void, u8) -> c_int;

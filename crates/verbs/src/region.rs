@@ -20,6 +20,8 @@ pub enum Of<'a> {
     ToRead(BorrowedFd<'a>),
     /// A file, to be read and written.
     ToWrite(BorrowedFd<'a>),
+    /// A file on persistent memory, likewise: a line of it that is flushed is kept, and nothing else has to be done for it.
+    ToFlush(BorrowedFd<'a>),
 }
 
 /// By which this end and peers name it.
@@ -41,7 +43,7 @@ pub struct Region {
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Maps so many bytes, all of them resident and locked, for cards to touch them as `access` says.
+    /// Maps so many bytes, for cards to touch them as `access` says; all of them resident and locked, but on demand.
     ///
     /// # Errors
     /// `OutOfMemory`, in words for an administrator: the limit of locked memory. A file that is shorter, or of a kind that
@@ -52,6 +54,7 @@ impl Region {
             Of::Nothing => (both, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
             Of::ToRead(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd()),
             Of::ToWrite(fd) => (both, libc::MAP_SHARED, fd.as_raw_fd()),
+            Of::ToFlush(fd) => (both, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC, fd.as_raw_fd()),
         };
         // SAFETY: a new mapping anywhere touches no memory of ours.
         let base = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) };

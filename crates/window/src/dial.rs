@@ -39,7 +39,9 @@ struct GiveLayout {
     magic: [u8; 8],
     version: U16,
     ring: U16,
-    copies: U32,
+    copies: U16,
+    /// A bit for each copy.
+    flushed: U16,
     places: [CopyLayout; COPIES_MAX],
 }
 const _: () = assert!(size_of::<GiveLayout>() == Give::BYTES);
@@ -97,6 +99,8 @@ pub struct Keyed {
 pub struct KeyedCopy {
     pub state: Keyed,
     pub ring: Keyed,
+    /// What is written to it is durable when it was flushed, not when it is seen.
+    pub flushed: bool,
 }
 
 /// Gives a ring.
@@ -130,11 +134,14 @@ impl Give {
                 ring_key: copy.ring.key.into(),
             };
         }
+        let low16 = |number| stdx::num::low16(stdx::num::u64_of(number)).into();
+        let bits = self.copies.iter().enumerate().map(|(at, copy)| u16::from(copy.flushed) << at);
         let layout = GiveLayout {
             magic: GIVES,
             version: VERSION.into(),
-            ring: stdx::num::low16(stdx::num::u64_of(self.ring)).into(),
-            copies: stdx::num::u32_of(self.copies.len()).into(),
+            ring: low16(self.ring),
+            copies: low16(self.copies.len()),
+            flushed: bits.sum::<u16>().into(),
             places,
         };
         zerocopy::transmute!(layout)
@@ -144,19 +151,22 @@ impl Give {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let layout = GiveLayout::ref_from_bytes(bytes.get(..Self::BYTES)?).ok()?;
-        let copies = stdx::num::usize32(layout.copies.get());
+        let (copies, flushed) = (usize::from(layout.copies.get()), layout.flushed.get());
         let ring = usize::from(layout.ring.get());
         let is_one = layout.magic == GIVES
             && layout.version.get() == VERSION
             && ring < RINGS_MAX
-            && (1..=COPIES_MAX).contains(&copies);
+            && (1..=COPIES_MAX).contains(&copies)
+            && flushed >> copies == 0;
         is_one.then(|| Self {
             ring,
             copies: layout.places[..copies]
                 .iter()
-                .map(|place| KeyedCopy {
+                .enumerate()
+                .map(|(at, place)| KeyedCopy {
                     state: Keyed { address: place.state.get(), key: place.state_key.get() },
                     ring: Keyed { address: place.ring.get(), key: place.ring_key.get() },
+                    flushed: flushed >> at & 1 != 0,
                 })
                 .collect(),
         })
@@ -174,9 +184,10 @@ mod tests {
         bytes.resize(56, 0);
         assert_eq!(Ask::decode(&bytes), Some(ask));
         let at = |address, key| Keyed { address, key };
-        for copies in 1..=COPIES_MAX {
-            let copy = KeyedCopy { state: at(1 << 40, 7), ring: at(u64::MAX, u32::MAX) };
-            let give = Give { ring: 63, copies: vec![copy; copies] };
+        let copy =
+            |flushed| KeyedCopy { state: at(1 << 40, 7), ring: at(u64::MAX, u32::MAX), flushed };
+        for flushed in [vec![false], vec![true], vec![false, true], vec![true; COPIES_MAX]] {
+            let give = Give { ring: 63, copies: flushed.into_iter().map(copy).collect() };
             let mut bytes = give.encode().to_vec();
             bytes.resize(196, 0);
             assert_eq!(Give::decode(&bytes), Some(give));
@@ -194,10 +205,11 @@ mod tests {
             other[at] ^= 0x80;
             assert_eq!(Ask::decode(&other), None, "{at}");
         }
-        let copy =
-            KeyedCopy { state: Keyed { address: 1, key: 1 }, ring: Keyed { address: 2, key: 2 } };
+        let (state, ring) = (Keyed { address: 1, key: 1 }, Keyed { address: 2, key: 2 });
+        let copy = KeyedCopy { state, ring, flushed: false };
         let give = Give { ring: 0, copies: vec![copy] }.encode();
-        for (at, byte) in [(12, 0), (12, 3), (8, 2), (11, 1), (0, 0)] {
+        // Of a copy that is not there, too: what else is to be done is not known.
+        for (at, byte) in [(12, 0), (12, 3), (8, 2), (11, 1), (0, 0), (14, 2), (15, 1)] {
             let mut other = give;
             other[at] = byte;
             assert_eq!(Give::decode(&other), None, "{at}");

@@ -10,21 +10,32 @@ trap '[ $? -eq 0 ] || { array events; tail -n 20 /run/array.log; tail -n 5 /run/
 start
 bench() { array bench --traddr "rdma://$ADDRESS" --trsvcid 4420 --subnqn "$NQN" --poll interrupt "$@"; }
 
-# On persistent memory nobody knows when what a card stored is durable: there is none, whatever else there is.
+standing() { array pool show "$POOL" -o json | jq -e ".status.windows == $1" >/dev/null; }
+no_window() { standing 0; }
+no_rings() { ! rdma resource show mr | grep -q 'mrlen 4194304'; }
+
+# On persistent memory what a card stored is durable when it was flushed, which this one can. The files are of a DAX file system,
+# whose pages no card can have locked; it takes those for others where its kernel is as it was when this was written. That is
+# seen and said, and nothing is written so.
 NQN=nqn.2026-11.io.flashloom:fast
-refused 'no direct write window' bench --rw randwrite --size 1MiB --io-size 1MiB --window require
-bench --rw randwrite --size 1MiB --io-size 1MiB --window auto -o json | expect '.jobs[0].flashloom.direct_writes == 0'
+POOL=fast
+if bench --rw randwrite --size 1MiB --io-size 1MiB --iodepth 1 --verify --window require -o json >report.json 2>why; then
+    expect '.jobs[0].flashloom.direct_writes > 20 and .jobs[0].flashloom.verify.errors == 0' <report.json
+else
+    grep -q 'reads other bytes of persistent memory' why report.json || fail "$(cat why report.json)"
+    bench --rw randwrite --size 1MiB --io-size 1MiB --iodepth 1 --verify --window auto -o json >report.json
+    expect '.jobs[0].flashloom.direct_writes == 0 and .jobs[0].flashloom.verify.errors == 0' <report.json
+fi
+wait_for 30 no_window
 array volume unmap fast/v --yes >/dev/null
 array volume delete fast/v --yes >/dev/null
 array pool delete fast --yes >/dev/null
 
 NQN=nqn.2026-11.io.flashloom:quick
+POOL=quick
 array pool create quick --drive "/dev/shm/quick,size=320MiB" --log "bbu:$LOG" --log-size 16MiB --shards 2 >/dev/null
 array volume create quick/v --size 32MiB >/dev/null
 array volume map quick/v --subnqn "$NQN" --nsid 1 --allow-any-host >/dev/null
-standing() { array pool show quick -o json | jq -e ".status.windows == $1" >/dev/null; }
-no_window() { standing 0; }
-no_rings() { ! rdma resource show mr | grep -q 'mrlen 4194304'; }
 
 # Writes of several lengths go by the window, and are read as they were written.
 for length in 4096 12288 65536; do

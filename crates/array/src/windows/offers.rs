@@ -24,6 +24,8 @@ pub struct Ring {
 pub struct RingFiles {
     pub state: OwnedFd,
     pub ring: OwnedFd,
+    /// What a network card stores in it is durable when it was flushed, not when it is seen.
+    pub flushed: bool,
 }
 
 impl Ring {
@@ -34,7 +36,7 @@ impl Ring {
     pub fn of(granted: GrantedRing) -> engine::Result<Self> {
         let files = |copy: &engine::RingCopy| {
             let [state, ring] = copy.share()?;
-            Ok(RingFiles { state, ring })
+            Ok(RingFiles { state, ring, flushed: !copy.ring.keeps_what_is_seen() })
         };
         let copies = granted.copies.iter().map(files).collect::<engine::Result<_>>()?;
         let none = || engine::Error::new(engine::Kind::Unsupported, "a window without a bell");

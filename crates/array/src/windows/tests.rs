@@ -39,6 +39,7 @@ fn rings(copies: &[usize]) -> Vec<Ring> {
     let copy = |ring: usize, copy: usize| RingFiles {
         state: file(&format!("state {ring} {copy}")),
         ring: file(&format!("ring {ring} {copy}")),
+        flushed: false,
     };
     let ring = |(ring, &count): (usize, &usize)| Ring {
         copies: (0..count).map(|at| copy(ring, at)).collect(),

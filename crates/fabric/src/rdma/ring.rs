@@ -5,7 +5,7 @@
 mod host;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,16 @@ use media::Pmem;
 use reactor::event::Descriptor;
 use reactor::{Bell, Nanos, now};
 use stdx::num::{u64_of, usize64};
-use verbs::{Cause, Completion, Domain, Endpoint, Exposed, Memory, Peers, Place, Reach, Sizes};
+use verbs::{
+    Cause, Completion, Domain, Endpoint, Exposed, Kept, Memory, Peers, Place, Reach, Sizes,
+};
 use window::dial::{Ask, COPIES_MAX, Give, Keyed, KeyedCopy};
 use window::page::{PAGE, PHASE_AT};
 use window::{Phase, Token};
 
 use crate::race;
 
-pub use host::{RemoteRing, Wanted};
+pub use host::{RemoteRing, Wanted, can_flush};
 
 /// Receives for bells. A host rings once for each quarter of its ring.
 const BELLS: u32 = 32;
@@ -51,11 +53,26 @@ impl core::fmt::Debug for Asked {
     }
 }
 
+/// Whether hosts can have what they wrote to persistent memory be flushed, by the card that has this address.
+pub async fn can_be_flushed(address: IpAddr) -> bool {
+    let asked = reactor::blocking(move || Domain::open(address).map(|on| on.can_be_flushed()));
+    asked.await.unwrap_or(false)
+}
+
+/// What a copy of a ring is made of.
+#[derive(Debug)]
+pub struct CopyFiles {
+    /// Its state page.
+    pub state: OwnedFd,
+    pub ring: OwnedFd,
+    /// What is stored in it is durable when it was flushed, not when it is seen.
+    pub flushed: bool,
+}
+
 /// What a ring is made of.
 #[derive(Debug)]
 pub struct Files {
-    /// For each copy its state page and itself.
-    pub copies: Vec<[OwnedFd; 2]>,
+    pub copies: Vec<CopyFiles>,
     pub ring_bytes: u64,
     /// An eventfd, for when its host rings.
     pub bell: OwnedFd,
@@ -117,10 +134,11 @@ impl Asked {
         }
         let domain = Arc::new(Domain::open(request.local().ip())?);
         let (mut exposed, mut states, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        for [state, ring] in copies {
-            let page = Exposed::of_fd(&domain, &state, PAGE, Peers::Read)?;
-            let records = Exposed::of_fd(&domain, &ring, usize64(ring_bytes), Peers::Write)?;
-            places.push(KeyedCopy { state: keyed(&page), ring: keyed(&records) });
+        for CopyFiles { state, ring, flushed } in copies {
+            let kept = if flushed { Kept::Flushed } else { Kept::Seen };
+            let page = Exposed::of_fd(&domain, &state, PAGE, Peers::Read, kept)?;
+            let records = Exposed::of_fd(&domain, &ring, usize64(ring_bytes), Peers::Write, kept)?;
+            places.push(KeyedCopy { state: keyed(&page), ring: keyed(&records), flushed });
             exposed.extend([page, records]);
             states.push(Pmem::of_fd_to_read(state, u64_of(PAGE)).map_err(io::Error::other)?);
         }

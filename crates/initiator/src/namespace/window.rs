@@ -154,10 +154,13 @@ fn is_final(error: &Error) -> bool {
     match error {
         Error::Command { status, .. } => status.dnr() || status.is(Status::INVALID_OPCODE),
         Error::Answer(_) => true,
-        // The target's socket is not of this machine, or not for this user.
+        // The target's socket is not of this machine, or not for this user; a network card is not up to it.
         Error::Window { source } => matches!(
             source.kind(),
-            ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ConnectionRefused
+            ErrorKind::NotFound
+                | ErrorKind::PermissionDenied
+                | ErrorKind::ConnectionRefused
+                | ErrorKind::Unsupported
         ),
         _ => false,
     }

@@ -174,11 +174,17 @@ impl Copies {
         Some(crc)
     }
 
-    /// Has what was stored be seen before what is stored next. A card carries out what it is told in that order.
+    /// Has what was stored be seen, and durable, before what is stored next. A card carries out what it is told in that order:
+    /// there is something to do where that is not enough for it to be durable.
     #[inline]
-    pub fn fence(&self) {
-        if let Self::Mapped(mapped) = self {
-            mapped.copies.first().into_iter().for_each(|copy| copy.memory.fence());
+    pub fn fence(&mut self, may_wait: &dyn Fn(Duration) -> bool) {
+        match self {
+            Self::Mapped(mapped) => {
+                mapped.copies.first().into_iter().for_each(|copy| copy.memory.fence());
+            }
+            Self::Remote(remote) => {
+                remote.fence(may_wait);
+            }
         }
     }
 

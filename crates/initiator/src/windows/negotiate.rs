@@ -1,5 +1,6 @@
 //! The commands by which windows come and go.
 
+use fabric::TransportAddress;
 use nvme::window::{Fabric, GRANT_BYTES, MARK, WindowEnd, WindowReceive};
 use stdx::num::u32_of;
 use window::Grant;
@@ -15,7 +16,8 @@ impl Controller {
         self.identity().vs.starts_with(&MARK)
     }
 
-    /// Asks for a direct write window of a namespace, with rings of so many bytes each; 0 leaves that to the target.
+    /// Asks for a direct write window of a namespace, with rings of so many bytes each; 0 leaves that to the target. By RDMA
+    /// this end says whether it can flush what it writes.
     ///
     /// # Errors
     /// As [`Controller::execute`]; [`Error::Answer`] for a grant that makes no sense.
@@ -26,7 +28,13 @@ impl Controller {
         ring_bytes: u64,
     ) -> Result<Grant, Error> {
         let ring_bytes = Some(ring_bytes).filter(|bytes| *bytes > 0);
-        let sqe = WindowReceive { nsid, fabric, ring_bytes }.to_sqe(0);
+        let flushes = match self.association().address {
+            TransportAddress::Rdma(address) if fabric == Fabric::Rdma => {
+                fabric::ring::can_flush(address).await
+            }
+            _ => false,
+        };
+        let sqe = WindowReceive { nsid, fabric, ring_bytes, flushes }.to_sqe(0);
         let page = Data::page(u32_of(GRANT_BYTES));
         let (_, page) = self.execute("Window Receive", sqe, page).await?;
         Grant::decode(page.bytes())

@@ -161,7 +161,7 @@ impl Ring {
             }
             Step::Fence => {
                 // It is seen before the header is.
-                self.copies.fence();
+                self.copies.fence(&|waited| Self::may_wait(waited, standing));
                 self.writer.advance(&writing.place);
                 Step::Header(0)
             }

@@ -57,7 +57,14 @@ impl Controller {
         let (namespace, volume) = self.may_have_window(asked.nsid)?;
         let target = self.target().ok_or(Fault::from(Status::INTERNAL_ERROR))?;
         let windows = target.windows().ok_or(Fault::at(Status::INVALID_OPCODE, 0, 0))?;
-        let wanted = Wanted { fabric: asked.fabric, ring_bytes: asked.ring_bytes };
+        let flushes = match self.path().local {
+            fabric::TransportAddress::Rdma(local) if asked.flushes => {
+                fabric::ring::can_be_flushed(local.ip()).await
+            }
+            _ => false,
+        };
+        let (fabric, ring_bytes) = (asked.fabric, asked.ring_bytes);
+        let wanted = Wanted { fabric, ring_bytes, flushes };
         let asker = Asker { who: self.who(), windows: Arc::clone(windows), volume, wanted };
         let check = || {
             let (now, volume_now) = self.may_have_window(asked.nsid)?;

@@ -38,6 +38,8 @@ pub struct Wanted {
     pub fabric: Fabric,
     /// Of each ring, in bytes; none is the grantor's choice.
     pub ring_bytes: Option<u64>,
+    /// By RDMA: both cards can have what the host wrote to persistent memory be flushed.
+    pub flushes: bool,
 }
 
 /// Why there is no window.

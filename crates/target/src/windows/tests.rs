@@ -27,7 +27,7 @@ impl Place {
 
     fn asker(&self, who: &Who) -> Asker {
         let windows = Arc::clone(&self.stub) as Arc<dyn Windows>;
-        let wanted = Wanted { fabric: nvme::window::Fabric::Shm, ring_bytes: None };
+        let wanted = Wanted { fabric: nvme::window::Fabric::Shm, ring_bytes: None, flushes: false };
         Asker { who: who.clone(), windows, volume: [1; 16], wanted }
     }
 

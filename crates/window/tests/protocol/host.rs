@@ -17,6 +17,7 @@ impl Steps<'_> {
                 self.begins_to_write(window, host.op);
             }
             HostStep::Stored { end } => self.looks(window, host, end),
+            HostStep::Flushing { end, stands } => self.has_flushed(window, end, stands),
             HostStep::WaitsForEnd { end } => self.waits_for_end(window, host.op, end),
             _ => {}
         }
@@ -100,6 +101,12 @@ impl Steps<'_> {
         }
         let stands = |files: &Files| files.seen.page.phase() == Phase::Stands;
         let stands = self.from.files[copies].iter().all(stands);
+        if model.looks_before_flush {
+            return self.step("host looks, and has not flushed", window, |s| {
+                s.hosts[window].step = HostStep::Flushing { end, stands };
+                Ok(())
+            });
+        }
         let fence = |s: &mut State| {
             if fences {
                 s.fence_ring(model, window);
@@ -122,6 +129,26 @@ impl Steps<'_> {
                 s.goes_as_command(window)
             });
         }
+    }
+
+    /// The flush has been carried out, as the look has before it: both have to be.
+    fn has_flushed(&mut self, window: usize, end: u64, stands: bool) {
+        let model = self.model;
+        let what = if stands {
+            "host's write is complete: it is flushed, and the window stood"
+        } else {
+            "host has flushed, and waits for the window's end"
+        };
+        self.step(what, window, |s| {
+            if model.keeps(Rule::Flush) {
+                s.fence_ring(model, window);
+            }
+            if stands {
+                return s.is_complete(model, window);
+            }
+            s.hosts[window].step = HostStep::WaitsForEnd { end };
+            Ok(())
+        });
     }
 
     fn waits_for_end(&mut self, window: usize, op: Op, end: u64) {

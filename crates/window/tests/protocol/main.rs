@@ -20,6 +20,7 @@ const BBU: Model = Model {
     commands: 1,
     crashes: 1,
     power_cuts: 0,
+    looks_before_flush: false,
     left_out: None,
     only_outcomes: false,
 };
@@ -72,6 +73,21 @@ fn with_a_power_cut_on_memory_that_keeps_what_is_seen() {
 #[test]
 fn with_a_power_cut_on_memory_that_keeps_what_was_fenced() {
     holds(&Model { crashes: 1, ..PMEM }, &["power is cut", "host stores with padding"]);
+}
+
+/// RDMA FLUSH and the look are posted together: which of them is carried out first does not matter.
+#[test]
+fn with_a_power_cut_and_a_look_that_comes_before_the_flush() {
+    let steps = [
+        "power is cut",
+        "host looks, and has not flushed",
+        "host's write is complete: it is flushed, and the window stood",
+        "host has flushed, and waits for the window's end",
+        "host's write is complete: taken",
+    ];
+    let model = Model { looks_before_flush: true, ..PMEM };
+    holds(&Model { writes: [2, 0], ..model }, &steps);
+    is_needed(Rule::Flush, Model { only_outcomes: true, ..model }, Violation::Lost);
 }
 
 #[test]

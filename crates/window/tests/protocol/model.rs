@@ -22,6 +22,8 @@ pub enum Rule {
     HeaderBehindData,
     /// A host fences fully before it looks whether the window stands.
     FenceBeforeLook,
+    /// What a host wrote by RDMA to `pmem` is flushed before it is reported.
+    Flush,
     /// A host looks whether the window stands.
     Look,
     /// And in all copies.
@@ -85,6 +87,8 @@ pub struct Model {
     pub commands: Op,
     pub crashes: u8,
     pub power_cuts: u8,
+    /// By RDMA: flush and look of a host are posted together, and the look may be carried out first.
+    pub looks_before_flush: bool,
     pub left_out: Option<Rule>,
     /// Whether to look only at what users see: what their writes and reads did.
     pub only_outcomes: bool,
@@ -143,6 +147,11 @@ pub enum HostStep {
     /// All of a record was stored, up to this position: to fence, and to look at the phase.
     Stored {
         end: u64,
+    },
+    /// The phase was looked at, and said whether the window stands; what was stored is to be flushed.
+    Flushing {
+        end: u64,
+        stands: bool,
     },
     /// The window does not stand.
     WaitsForEnd {

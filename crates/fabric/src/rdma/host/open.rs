@@ -58,7 +58,7 @@ fn ask(dial: Dial, layout: Layout, staging: usize, private: &[u8]) -> io::Result
         return Err(io::Error::other("the RDMA device has no queues that are so long"));
     }
     let shared = Arc::new(Memory::register(&domain, staging, Reach::Peers)?);
-    let endpoint = Endpoint::to_connect(dial, &domain, &shared, sizes, 0)?;
+    let endpoint = Endpoint::to_connect(dial, &domain, &shared, sizes, 0, false)?;
     for slot in 0..layout.receives() {
         endpoint.post_receive(u64::from(slot), layout.receive(slot))?;
     }

@@ -29,7 +29,8 @@ const OTHER: Guest =
     Guest { subsystem: SUBSYSTEM, host: "nqn.2026-11.io.flashloom:other", id: [8; 16], kato: 0 };
 
 fn receive_sqe(nsid: u32) -> Sqe {
-    let asked = WindowReceive { nsid, fabric: Fabric::Shm, ring_bytes: Some(1 << 20) };
+    let (fabric, ring_bytes) = (Fabric::Shm, Some(1 << 20));
+    let asked = WindowReceive { nsid, fabric, ring_bytes, flushes: false };
     Sqe { dptr: Sgl::transport(512), ..asked.to_sqe(7) }
 }
 
@@ -85,7 +86,8 @@ fn a_window_is_granted_and_given_back() {
         let (mut mine, _) = admin(address).await;
         let grant = receive(&mut mine).await.unwrap();
         assert_eq!((grant.number, grant.token, stub.standing()), (1, [9; 16], Some(1)));
-        let whatever = WindowReceive { nsid: 2, fabric: Fabric::Shm, ring_bytes: None }.to_sqe(7);
+        let (fabric, ring_bytes) = (Fabric::Shm, None);
+        let whatever = WindowReceive { nsid: 2, fabric, ring_bytes, flushes: false }.to_sqe(7);
         let again =
             answer(&mut mine, &Sqe { dptr: Sgl::transport(512), ..whatever }).await.unwrap();
         assert_eq!(Grant::decode(&again).unwrap().number, 2, "in its place");
@@ -114,7 +116,8 @@ fn a_window_is_granted_and_given_back() {
 fn who_came_by_tcp_is_granted_no_window_by_rdma() {
     with_windows(|address, _, stub| async move {
         let (mut mine, _) = admin(address).await;
-        let asked = WindowReceive { nsid: 2, fabric: Fabric::Rdma, ring_bytes: None }.to_sqe(7);
+        let (fabric, ring_bytes) = (Fabric::Rdma, None);
+        let asked = WindowReceive { nsid: 2, fabric, ring_bytes, flushes: false }.to_sqe(7);
         let asked = Sqe { dptr: Sgl::transport(512), ..asked };
         let status = answer(&mut mine, &asked).await.unwrap_err();
         assert!(status.is(Status::INVALID_FIELD));

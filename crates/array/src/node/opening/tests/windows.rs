@@ -17,7 +17,7 @@ fn windows(node: &Node) -> Option<Arc<Windows>> {
 fn asked(windows: &Arc<Windows>, volume: [u8; 16]) -> Refused {
     let windows = Arc::clone(windows) as Arc<dyn target::windows::Windows>;
     let who = Who { host: HostId([1; 16]), association: Arc::default() };
-    let wanted = Wanted { fabric: nvme::window::Fabric::Shm, ring_bytes: None };
+    let wanted = Wanted { fabric: nvme::window::Fabric::Shm, ring_bytes: None, flushes: false };
     let asker = Asker { who, windows, volume, wanted };
     let ask = async move { Arc::new(Shared::default()).grant(asker, || Ok(())).await };
     reactor::run(reactor::Config::default(), ask).unwrap().unwrap_err()

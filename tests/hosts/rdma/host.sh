@@ -88,6 +88,8 @@ withdrawn() { rm "$nvmet/ports/1/subsystems/$NQN"; }
 offered
 "$PROGRAM" discover --traddr "$WHERE" -o json |
     expect 'any(.records[]; .trtype == "rdma" and .subnqn == $nqn)' --arg nqn "$NQN"
+# It takes data in the capsule, and what is longer by its own reads and writes of our memory.
+ours id-ctrl -o json | expect '.ioccsz >= 260 and (.sgls / 4 | floor) % 2 == 1'
 everything 4k/50:8k/30:64k/20
 survives withdrawn offered
 echo 0 >"$nvmet/subsystems/$NQN/attr_allow_any_host"

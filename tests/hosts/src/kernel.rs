@@ -20,6 +20,8 @@ const MODULES: &[&str] = &[
     "nvmet-tcp",
     "nfit",
     "nd_pmem",
+    "dax_pmem",
+    "device_dax",
     "ublk_drv",
     "nvme",
     "rdma_rxe",

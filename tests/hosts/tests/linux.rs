@@ -113,7 +113,9 @@ fn nvme_drives_are_passed_through_pulled_and_plugged() {
 /// Over soft RoCE, in one guest: our target with the kernel's host and with ours, and ours with the kernel's target.
 #[test]
 fn a_kernel_uses_our_target_by_rdma() {
-    hosts_tests::run_rdma(hosts_tests::Kernel::Newest);
+    let beside = [env!("CARGO_BIN_EXE_hostile"), env!("CARGO_BIN_EXE_flush")];
+    let beside = beside.map(std::path::Path::new);
+    hosts_tests::run_rdma(hosts_tests::Kernel::Newest, &beside);
 }
 
 /// Our host side with the target of others: Linux's own, in a guest.

@@ -49,6 +49,7 @@ mod spares;
 mod strangers;
 mod taken;
 mod used;
+mod waits;
 mod windows;
 mod words;
 mod wrong;

@@ -42,8 +42,17 @@ pub struct Rig {
 
 impl Rig {
     pub fn configure(&self, rebuild_after: u64) {
+        self.write(&format!("wait-for-drives = 0\nrebuild-after = {rebuild_after}"));
+    }
+
+    /// Has a start wait for drives that are not there.
+    pub fn wait_for_drives(&self, wait: Duration) {
+        self.write(&format!("wait-for-drives = {}\nrebuild-after = 0", wait.as_secs()));
+    }
+
+    fn write(&self, of_node: &str) {
         let text = format!(
-            "[node]\nwait-for-drives = 0\nrebuild-after = {rebuild_after}\n[[listener]]\naddress = \"127.0.0.1:{}\"\n\
+            "[node]\n{of_node}\n[[listener]]\naddress = \"127.0.0.1:{}\"\n\
              [[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n",
             self.port
         );
@@ -51,8 +60,12 @@ impl Rig {
     }
 
     pub fn start(&self) -> Daemon {
-        let serve = format!("serve --config {}", self.config.display());
-        self.opened(Daemon::start(&self.dir, &serve))
+        self.opened(self.start_closed())
+    }
+
+    /// One whose pools may not be open yet.
+    pub fn start_closed(&self) -> Daemon {
+        Daemon::start(&self.dir, &format!("serve --config {}", self.config.display()))
     }
 
     /// One whose drives can be slowed, by files in its folder.

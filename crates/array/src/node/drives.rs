@@ -119,7 +119,8 @@ impl Node {
         let Some(member) = made_of.drives.pop() else { return Err(no_drive(of)) };
         task.step(1, 3, "gives it the place")?;
         let path = member.path.clone();
-        let before = self.give_place(&pool, of, member, made_of.locks.pop())?;
+        let given = self.give_place(&pool, of, member, made_of.locks.pop());
+        let before = self.unless_cut_short(&pool, given)?;
         made.keep();
         let words = format!(
             "{} is drive {} of pool {} in place of {}, and is made whole",
@@ -169,7 +170,7 @@ impl Node {
             let turn = self.turn(name, task)?;
             task.step(done, steps, &format!("adds {drive}"))?;
             let pool = self.view().serving()?.pools.pool(name)?;
-            let added = self.add_drive(&pool, drive, new.force)?;
+            let added = self.unless_cut_short(&pool, self.add_drive(&pool, drive, new.force))?;
             drop(turn);
             if let Some(of) = added {
                 self.wait_until_it_counts(&pool, &of, task)?;
@@ -232,7 +233,8 @@ impl Node {
         of: &PoolDrive,
         task: &Task,
     ) -> Result<()> {
-        self.unless_closed(pool, follow_until_it_counts(pool, of, task))
+        let counts = self.follow_until_online(pool, of, task, Comes::ToVacantPlace);
+        self.unless_closed(pool, counts)
     }
 
     /// As [`keep_place`](Self::keep_place) of a drive that is about to be given the place. The one that has it is looked for
@@ -265,44 +267,93 @@ impl Node {
         task: &Task,
         done: u32,
     ) -> Result<()> {
-        self.unless_closed(pool, self.follow_until_whole(pool, of, task, done))
+        // That it was cancelled is seen below: the drive is out then.
+        let _wanted = task.step(done, done + 1, "makes it whole");
+        let whole = self.follow_until_online(pool, of, task, Comes::ToBeMadeWhole);
+        self.unless_closed(pool, whole)
     }
 
-    fn follow_until_whole(
+    /// As [`unless_closed`](Self::unless_closed), of what is to be asked for again where it was not done.
+    fn unless_cut_short<T>(&self, pool: &OpenPool, done: Result<T>) -> Result<T> {
+        self.unless_closed(pool, done).map_err(|error| match error.kind {
+            Kind::Stopping => error.help(
+                "`flashloom drive list` tells whether the drive has its place: ask again if it has not",
+            ),
+            _ => error,
+        })
+    }
+
+    /// Waits until a drive counts. Where that fails, or is not waited for any more, `comes` says what becomes of it.
+    fn follow_until_online(
         &self,
         pool: &OpenPool,
         of: &PoolDrive,
         task: &Task,
-        done: u32,
+        comes: Comes,
     ) -> Result<()> {
-        let wanted = task.step(done, done + 1, "makes it whole");
         loop {
             let status = pool.status_in(DRIVE_LOOK)?;
             let drive = drive_of(&status, of)?;
-            let failure = drive.rejoin.as_ref().and_then(|rejoin| rejoin.failure.clone());
             match drive.state {
                 DriveState::Online => return Ok(()),
                 DriveState::Rejoining => {}
                 DriveState::Missing | DriveState::Failed => {
-                    let why = failure.unwrap_or_else(|| "it failed".to_owned());
-                    let what = format!("drive {} is not whole: {why}", of.index);
-                    return Err(Error::new(Kind::Failed, what)
-                        .help(format!("`flashloom drive show {of}` tells how it is")));
+                    let failure = drive.rejoin.and_then(|rejoin| rejoin.failure);
+                    return Err(comes.failed(of, failure.as_deref().unwrap_or("it failed")));
                 }
             }
-            if wanted.is_err() || task.goes_on().is_err() {
-                retire(pool, of)?;
-                let what = format!("the job was cancelled: drive {} is out", of.index);
-                return Err(Error::new(Kind::Conflict, what)
-                    .help(format!("`flashloom drive rejoin {of}` makes it whole")));
+            if task.goes_on().is_err() {
+                if comes == Comes::ToBeMadeWhole {
+                    retire(pool, of)?;
+                }
+                return Err(comes.cancelled(of));
             }
-            let is_paused = self.rejoin_pace(&of.pool)?.paused;
-            task.say(if is_paused { "is paused" } else { "makes it whole" });
-            if let Some(rejoin) = drive.rejoin {
-                let unit = status.layout.au_bytes;
-                task.moved(rejoin.done * unit, rejoin.units * unit);
+            if comes == Comes::ToBeMadeWhole {
+                let is_paused = self.rejoin_pace(&of.pool)?.paused;
+                task.say(if is_paused { "is paused" } else { "makes it whole" });
+                if let Some(rejoin) = drive.rejoin {
+                    let unit = status.layout.au_bytes;
+                    task.moved(rejoin.done * unit, rejoin.units * unit);
+                }
             }
         }
+    }
+}
+
+/// How a drive comes to its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comes {
+    /// The pool lacks what lies there until it is whole.
+    ToBeMadeWhole,
+    /// Nothing lies there.
+    ToVacantPlace,
+}
+
+impl Comes {
+    fn failed(self, of: &PoolDrive, why: &str) -> Error {
+        let (what, help) = match self {
+            Self::ToBeMadeWhole => {
+                ("whole", format!("`flashloom drive show {of}` tells how it is"))
+            }
+            Self::ToVacantPlace => {
+                ("taken into use", format!("`flashloom drive replace {of}` puts another one there"))
+            }
+        };
+        Error::new(Kind::Failed, format!("drive {} is not {what}: {why}", of.index)).help(help)
+    }
+
+    fn cancelled(self, of: &PoolDrive) -> Error {
+        let (what, help) = match self {
+            Self::ToBeMadeWhole => {
+                ("is out", format!("`flashloom drive rejoin {of}` makes it whole"))
+            }
+            Self::ToVacantPlace => (
+                "is added all the same",
+                format!("`flashloom drive remove {of}` takes it out again"),
+            ),
+        };
+        let what = format!("the job was cancelled: drive {} {what}", of.index);
+        Error::new(Kind::Conflict, what).help(help)
     }
 }
 
@@ -310,26 +361,4 @@ fn retire(pool: &OpenPool, of: &PoolDrive) -> Result<()> {
     pool.fail_drive(of.index).map_err(|error| {
         error.help(format!("`flashloom drive list` tells what else pool {} lacks", of.pool))
     })
-}
-
-fn follow_until_it_counts(pool: &OpenPool, of: &PoolDrive, task: &Task) -> Result<()> {
-    loop {
-        let drive = drive_of(&pool.status_in(DRIVE_LOOK)?, of)?;
-        let failure = drive.rejoin.and_then(|rejoin| rejoin.failure);
-        match drive.state {
-            DriveState::Online => return Ok(()),
-            DriveState::Rejoining => {}
-            DriveState::Missing | DriveState::Failed => {
-                let why = failure.unwrap_or_else(|| "it failed".to_owned());
-                let what = format!("drive {} is not taken into use: {why}", of.index);
-                return Err(Error::new(Kind::Failed, what)
-                    .help(format!("`flashloom drive replace {of}` puts another one there")));
-            }
-        }
-        if task.goes_on().is_err() {
-            let what = format!("the job was cancelled: drive {} is added all the same", of.index);
-            return Err(Error::new(Kind::Conflict, what)
-                .help(format!("`flashloom drive remove {of}` takes it out again")));
-        }
-    }
 }

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
+use api::v1::Kind;
 use api::value::Name;
 
 use super::Node;
 use super::owner::Owner;
-use crate::Result;
-use crate::jobs::{Task, cancelled};
+use crate::jobs::Task;
+use crate::{Error, Result};
 
 /// Those who wait for a pool behind the one whose turn it is.
 #[derive(Debug, Default)]
@@ -92,7 +93,9 @@ impl Node {
             owned.turns.take(name, Waiting { job: going.job(), turn });
             Ok(())
         })?;
-        given.recv().map_err(|_| cancelled(task.job()))?;
+        // Nobody gives turns any more where the node stops.
+        let untaken = || Error::new(Kind::Stopping, "the daemon stopped before its turn came");
+        given.recv().map_err(|_| task.goes_on().err().unwrap_or_else(untaken))?;
         let turn = Turn { owner: Arc::clone(&self.owner), pool: pool.clone() };
         task.step(0, 1, "has its turn")?;
         Ok(turn)

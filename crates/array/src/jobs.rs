@@ -322,7 +322,7 @@ pub enum Stop {
 }
 
 /// What whoever waits for a cancelled job is told.
-pub fn cancelled(job: u64) -> Error {
+fn cancelled(job: u64) -> Error {
     Error::new(Kind::Conflict, format!("job {job} was cancelled, and nothing was changed"))
         .help("ask for it again if it is wanted after all")
 }
@@ -427,6 +427,7 @@ impl Jobs {
             },
             cancelling: false,
             error: None,
+            continued_by: None,
             result: None,
             log_moved: None,
         };
@@ -441,6 +442,9 @@ impl Jobs {
         };
         Arc::make_mut(&mut self.all).insert(id, Arc::new(record));
         self.next += 1;
+        if let Some(before) = self.gone_on_with(work) {
+            self.change(before, |job| job.continued_by = Some(id));
+        }
         // What is to be kept and cannot be written down is not begun.
         if (is_kept || self.written_next < self.next)
             && let Err(error) = self.save(dir)
@@ -461,6 +465,20 @@ impl Jobs {
         let last = self.all.values().rev().find(|record| is_of_it(&record.job))?;
         let was_cut_short = matches!(last.job.state, JobState::Interrupted | JobState::Failed);
         last.job.key.clone().filter(|_| was_cut_short)
+    }
+
+    /// The job that was interrupted, and goes on with this work, or was asked for again by it.
+    fn gone_on_with(&self, work: &Work) -> Option<u64> {
+        let (kind, target) = (work.kind(), work.target());
+        let is_it = |job: &Job| match job.kind {
+            // Which drive is put there is settled by then, and it is made whole like any other.
+            JobKind::DriveReplace if kind == JobKind::DriveRejoin => true,
+            of => of == kind && kind.goes_on(),
+        };
+        let mut ended = self.all.values().rev().map(|record| &record.job);
+        let cut_short = ended
+            .find(|job| job.state == JobState::Interrupted && job.target == target && is_it(job))?;
+        cut_short.continued_by.is_none().then_some(cut_short.id)
     }
 
     /// One that did not do what was asked for holds no key: the request may be tried again.

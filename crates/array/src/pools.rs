@@ -337,6 +337,12 @@ impl Pools {
         }
     }
 
+    /// Whether the drive in a place worked when it was looked at last.
+    pub fn is_known_to_work(&self, of: &PoolDrive) -> bool {
+        let life = self.known.get(&of.pool).and_then(|known| known.def.lives.get(&of.index));
+        life.is_some_and(|life| life.state.works())
+    }
+
     /// What identifies a pool for ever.
     ///
     /// # Errors

@@ -95,10 +95,11 @@ async fn wait(client: &Client, id: u64, limit: Option<Duration>) -> control::cli
 
 /// The failure of a job is that of whoever asked for it.
 fn succeeded(job: Job) -> Outcome<Job> {
+    let state_now = state(&job);
     match job.error {
         None => Ok(job),
         Some(Problem { message, help, .. }) if job.state == JobState::Interrupted => {
-            let what = format!("job {} is interrupted: {message}", job.id);
+            let what = format!("job {} is {state_now}: {message}", job.id);
             Err(Failure { exit: Exit::Failed, kind: None, message: what, help })
         }
         Some(problem) => Err(problem.into()),
@@ -124,7 +125,8 @@ fn job_table(all: &[Job]) -> Table {
 
 fn state(job: &Job) -> String {
     let cancelling = if job.cancelling && !job.state.is_over() { ", to be cancelled" } else { "" };
-    format!("{}{cancelling}", job.state.name())
+    let goes_on = job.continued_by.map_or_else(String::new, |by| format!(", goes on as job {by}"));
+    format!("{}{cancelling}{goes_on}", job.state.name())
 }
 
 fn progress(job: &Job) -> String {

@@ -48,6 +48,31 @@ pub enum JobKind {
 }
 
 impl JobKind {
+    /// Whether the node goes on with it by itself, under another job, where the daemon ended in the midst of it.
+    #[must_use]
+    pub const fn goes_on(self) -> bool {
+        match self {
+            Self::PoolRebuild
+            | Self::PoolScrub
+            | Self::DriveEvacuate
+            | Self::DriveRemove
+            | Self::DriveRejoin
+            | Self::DriveReplace
+            | Self::VolumeDetach => true,
+            Self::PoolCreate
+            | Self::PoolImport
+            | Self::PoolExport
+            | Self::PoolDelete
+            | Self::LogMove
+            | Self::DriveAdd
+            | Self::DriveFail
+            | Self::VolumeCreate
+            | Self::VolumeChange
+            | Self::VolumeDelete
+            | Self::GroupClone => false,
+        }
+    }
+
     /// The name, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -90,7 +115,7 @@ pub enum JobState {
     Cancelled,
     /// It was paused: what it did stays, and another job goes on once it is resumed.
     Paused,
-    /// The daemon ended in the midst of it; `error` says what to look at.
+    /// The daemon ended in the midst of it; `error` says what to look at, and `continued_by` what goes on with it.
     Interrupted,
 }
 
@@ -174,6 +199,9 @@ pub struct Job {
     /// Why it is not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
+    /// The job that has gone on with it since the daemon started again, of one that was interrupted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continued_by: Option<u64>,
     /// What came of it, as a path of this API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::events::now_ms;
 use crate::hosts::{Association, Paths};
 use crate::limits::JOB_TOLD_MS;
-use crate::pools::{PausedRebuild, SlowOutlook};
+use crate::pools::{PausedRebuild, Pools, SlowOutlook};
 use crate::schedules::Schedule;
 use crate::serving::controllers;
 
@@ -64,7 +64,8 @@ impl Node {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(hosts.with_fewer().map(|(of, paths)| fewer_paths(of, *paths)));
         drop(hosts);
-        findings.extend(of_jobs(&self.jobs()));
+        let pools = &view.serving()?.pools;
+        findings.extend(of_jobs(&self.jobs(), |job| is_there(job, pools)));
         findings.extend(view.state.schedules.0.values().filter_map(failing));
         if view.are_jobs_unsaved {
             findings.push(Finding {
@@ -212,8 +213,24 @@ fn fewer_paths(of: &Association, paths: Paths) -> Finding {
     }
 }
 
-/// Jobs that are under way, and those that were cut short and not done again since.
-fn of_jobs(jobs: &[Job]) -> impl Iterator<Item = Finding> {
+/// Whether what an interrupted job was for is there, though no job went on with it: the pool did before one could.
+fn is_there(job: &Job, pools: &Pools) -> bool {
+    // Which of the two drives has the place is settled when its last step begins.
+    let has_place = job.progress.steps > 1 && job.progress.done + 1 >= job.progress.steps;
+    match job.kind {
+        JobKind::VolumeDetach => true,
+        JobKind::PoolRebuild => job.target.parse().is_ok_and(|name| pools.lacks_nothing(&name)),
+        JobKind::DriveReplace if !has_place => false,
+        JobKind::DriveRejoin | JobKind::DriveReplace => {
+            job.target.parse().is_ok_and(|of| pools.is_known_to_work(&of))
+        }
+        _ => false,
+    }
+}
+
+/// Jobs that are under way, and those that were cut short, not gone on with nor done again since, where what they were for
+/// is not there either.
+fn of_jobs(jobs: &[Job], is_there: impl Fn(&Job) -> bool) -> impl Iterator<Item = Finding> {
     let is_recent = |job: &Job| {
         let ended = job.ended_ms.unwrap_or(job.created_ms);
         now_ms().saturating_sub(ended) < JOB_TOLD_MS
@@ -235,8 +252,8 @@ fn of_jobs(jobs: &[Job]) -> impl Iterator<Item = Finding> {
                 let why = format!("{what} is {}: {}", job.state.name(), job.progress.step);
                 of(Health::Ok, why, format!("`flashloom job wait {}` waits for its end", job.id))
             }
-            // The pool goes on with it by itself.
-            JobState::Interrupted if job.kind == JobKind::VolumeDetach => None,
+            // It goes on, or what it was for is there.
+            JobState::Interrupted if job.continued_by.is_some() || is_there(job) => None,
             JobState::Interrupted if is_recent(job) && !is_done_since(job) => {
                 let why = format!("{what} was cut short by the end of the daemon");
                 of(
@@ -248,4 +265,37 @@ fn of_jobs(jobs: &[Job]) -> impl Iterator<Item = Finding> {
             _ => None,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: u64, kind: JobKind, state: JobState) -> Job {
+        let kind = serde_json::to_value(kind).unwrap();
+        let state = serde_json::to_value(state).unwrap();
+        let job = serde_json::json!({
+            "id": id, "kind": kind, "target": "fast/1", "state": state, "by": "uid 0", "created_ms": now_ms(),
+        });
+        serde_json::from_value(job).unwrap()
+    }
+
+    /// What a stop of the daemon cut short was degraded for a day, though it went on.
+    #[test]
+    fn what_goes_on_after_a_restart_is_not_to_be_looked_at() {
+        let found = |jobs: &[Job], is_there: bool| {
+            let found = of_jobs(jobs, |_| is_there);
+            found
+                .filter(|of| of.health == Health::Degraded)
+                .map(|of| of.subject)
+                .collect::<Vec<_>>()
+        };
+        let cut = job(1, JobKind::DriveReplace, JobState::Interrupted);
+        assert_eq!(found(std::slice::from_ref(&cut), false), ["job 1"]);
+        assert!(found(std::slice::from_ref(&cut), true).is_empty());
+        let again = job(2, JobKind::DriveReplace, JobState::Done);
+        assert!(found(&[cut.clone(), again], false).is_empty());
+        let continued = Job { continued_by: Some(2), ..cut };
+        assert!(found(&[continued], false).is_empty());
+    }
 }

@@ -115,9 +115,10 @@ impl Node {
             Ok(Some(job)) => {
                 let why = job.error.as_ref().map_or_else(String::new, ToString::to_string);
                 let words = format!("{} is {}: {why}", job.title(), job.state.name());
-                // That is what somebody asked for.
+                // That is what somebody asked for, or a stop that the next start goes on from.
                 let severity = match job.state {
                     JobState::Paused => Severity::Info,
+                    JobState::Interrupted if job.kind.goes_on() => Severity::Info,
                     _ => Severity::Warning,
                 };
                 self.events.record(severity, words);

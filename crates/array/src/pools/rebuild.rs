@@ -92,6 +92,11 @@ impl Pools {
         Ok(self.known.get(name).ok_or_else(|| no_pool(name))?.def.paused.as_ref())
     }
 
+    /// Whether a pool is open and has all its redundancy.
+    pub fn lacks_nothing(&self, name: &Name) -> bool {
+        self.watches.get(name).is_some_and(|watch| !watch.is_degraded())
+    }
+
     /// Open pools that lack redundancy, and the drives that were lost of which an operator had nothing more moved.
     pub fn stopped_rebuilds(&self) -> impl Iterator<Item = (&Name, &BTreeSet<u16>)> {
         self.known.iter().filter_map(|(name, known)| {

@@ -175,6 +175,14 @@ fn drives_that_are_made_whole_are_jobs_that_wait_over_a_kill() {
     wait_until("it waits again, and is a job again", || {
         job().as_ref().is_some_and(|job| is_paused(job) && job["id"] != before["id"])
     });
+    // It goes on as another one, and nobody has to look at the first.
+    let shown = json(dir, &format!("job show {}", before["id"]));
+    assert_eq!(shown["state"], "interrupted", "{shown}");
+    assert_eq!(shown["continued_by"], job().unwrap()["id"], "{shown}");
+    let findings = super::rig::findings(dir);
+    assert!(!findings.iter().any(|of| says(of, "why", "cut short")), "{findings:?}");
+    let table = String::from_utf8(run(dir, "job list").stdout).unwrap();
+    assert!(table.contains("interrupted, goes on as job"), "{table}");
     let shown = json(dir, "pool rejoin show fast");
     assert_eq!((&shown["paused"], &shown["drives"]), (&true.into(), &serde_json::json!([1])));
     let resumed = json(dir, "pool rejoin resume fast");

@@ -50,6 +50,8 @@ pub(super) struct Lack {
     pub stays_out: Option<StaysOut>,
     /// An operator said that it is to be, since the daemon started.
     pub is_given_up: bool,
+    /// A spare was to have its place when the node ended, and cannot be used.
+    pub was_given: bool,
 }
 
 /// Why a spare takes the place of a drive now.
@@ -85,6 +87,7 @@ impl fmt::Display for Reason {
 /// Whether a spare is to take the place of such a drive now: where `after` is `None`, time alone is no reason.
 fn reason(of: Lack, after: Option<Duration>) -> Option<Reason> {
     match of.stays_out {
+        _ if of.was_given => return Some(Reason::Begun),
         Some(StaysOut::Operator) if of.is_given_up => return Some(Reason::GivenUp),
         // What it did before an operator had it out says nothing of why it is.
         Some(StaysOut::Operator) => {}
@@ -243,9 +246,12 @@ mod tests {
         let begun = Place { half, ..place(0, lack(0, 0)) };
         let taken = uses(&[begun, whole], vec![spare(7, 100)], AFTER);
         assert_eq!(taken, [Use { index: 0, spare: Uuid::from_u128(7), why: Reason::Begun }]);
-        let rests = Place { half: None, ..place(0, lack(0, 600)) };
-        let taken = uses(&[rests], vec![spare(8, 100)], AFTER);
-        assert_eq!(taken, [Use { index: 0, spare: Uuid::from_u128(8), why: Reason::Gone }]);
+        // At once: what the first was for is so still.
+        for after in [AFTER, None] {
+            let rests = Place { half: None, ..place(0, Lack { was_given: true, ..lack(0, 0) }) };
+            let taken = uses(&[rests], vec![spare(8, 100)], after);
+            assert_eq!(taken, [Use { index: 0, spare: Uuid::from_u128(8), why: Reason::Begun }]);
+        }
     }
 
     #[test]

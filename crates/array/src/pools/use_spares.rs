@@ -46,6 +46,7 @@ impl Search {
             is_refused: lacked.is_refused,
             stays_out: drive.stays_out,
             is_given_up: self.given_up.contains(&index),
+            was_given: self.def.spares.iter().any(|spare| self.is_placed(spare, index)),
         });
         let is_half =
             |spare: &&SpareDef| self.is_placed(spare, index) && !self.resting.contains(&spare.id);

@@ -270,7 +270,7 @@ fn a_place_that_was_half_given_when_the_daemon_was_killed_goes_to_that_spare_or_
     fs::remove_file(dir.join("fast2")).unwrap();
     fs::rename(dir.join("s1"), dir.join("away")).unwrap();
     remember(dir, |pool| pool["drives"][2] = place("s1"));
-    rig.configure(1);
+    // At once, though what is lost is not rebuilt by itself.
     let daemon = rig.start();
     wait_until("the other is whole", || is_in_place(&rig, "s2", "fast/2"));
     scrub_finds_nothing(dir);

@@ -179,6 +179,11 @@ impl Life {
         self.returns_ms.iter().filter(is_recent).count()
     }
 
+    /// Whether nothing became of it but that an operator wanted it back.
+    fn was_welcomed_since(&self, before: &Self) -> bool {
+        *self == Self { returns_ms: Vec::new(), ..before.clone() }
+    }
+
     /// An operator wants it back: what it did before does not count. Whether it is back by now.
     pub fn welcome(&mut self, is_back: bool) {
         self.returns_ms.clear();
@@ -198,9 +203,14 @@ pub struct LifeChange {
 
 impl LifeChange {
     /// Takes it; whether it is to be written down. How fast a drive is says nothing after a restart.
-    pub fn take(self, lives: &mut BTreeMap<u16, Life>) -> bool {
-        if lives.get(&self.index) != self.before.as_ref() {
-            return false;
+    pub fn take(mut self, lives: &mut BTreeMap<u16, Life>) -> bool {
+        match (lives.get(&self.index), self.before.as_ref()) {
+            (now, before) if now == before => {}
+            // What was seen of it meanwhile is true all the same.
+            (Some(now), Some(before)) if now.was_welcomed_since(before) => {
+                self.after.returns_ms.clear();
+            }
+            _ => return false,
         }
         let is_fleeting = |life: &Life| matches!(life.state, DriveState::Online | DriveState::Slow);
         let was_fleeting = self.before.as_ref().is_some_and(is_fleeting);

@@ -175,6 +175,20 @@ fn what_others_changed_meanwhile_is_left_as_it_is() {
     assert_eq!(lives[&1], slow);
 }
 
+/// Why it failed was lost where an operator asked for it right then.
+#[test]
+fn what_was_seen_of_a_drive_is_kept_though_an_operator_wanted_it_back_meanwhile() {
+    let mut before = life(DriveState::Online, Some(5), None);
+    before.returns_ms = vec![NOW - 9, NOW - 8];
+    let failed = seen(DriveState::Failed, Some(NOW), Some("a write: timed out"));
+    let after = Life::see(Some(&before), &failed, NOW);
+    let change = LifeChange { index: 1, before: Some(before.clone()), after };
+    before.welcome(false);
+    let mut lives = BTreeMap::from([(1, before)]);
+    assert!(change.take(&mut lives));
+    assert_eq!(lives[&1], life(DriveState::Failed, Some(NOW), Some("a write: timed out")));
+}
+
 #[test]
 fn spans_are_told_in_one_unit() {
     let told = [5, 119, 120, 7199, 7200, 200_000].map(|s| span(Duration::from_secs(s)));

@@ -222,6 +222,15 @@ impl Drive {
         }
     }
 
+    /// Lets other processes have it though it stays open: see [`reactor::file::File::unmark`].
+    pub fn unmark(&self) {
+        match self {
+            Self::File(s) | Self::Block(s) => s.unmark(),
+            Self::Faulty(f) => f.inner().unmark(),
+            Self::Memory(_) | Self::Simulated(_) | Self::Remote(_) => {}
+        }
+    }
+
     /// Has a change be known while it is tried again, or begins with a read.
     fn begin_change(&self) -> Option<reactor::file::Change> {
         match self {

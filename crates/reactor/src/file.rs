@@ -491,6 +491,12 @@ impl File {
         self.inner.changes.are_some()
     }
 
+    /// Tells other processes that nothing is written through this one any more, though it stays open: whoever calls this
+    /// sees to it that nothing is, and that [nothing is under way](Self::has_changes).
+    pub fn unmark(&self) {
+        marks::clear(self.fd(), marks::own());
+    }
+
     fn transfer_time(&self) -> Option<Duration> {
         self.inner.deadline.map(|deadline| deadline.transfer)
     }

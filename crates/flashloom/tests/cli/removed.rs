@@ -68,6 +68,12 @@ fn a_drive_that_works_is_emptied_and_wiped_a_kill_or_not() {
     json(dir, "drive remove fast/0 --yes");
     assert_eq!(health(dir, "fast/0"), "vacant");
     check(dir);
+    // Of use to another daemon, too, while this one goes on: it was said to be in use until the pool was closed.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let serve = format!("serve memory:1MiB --discovery off --listen 127.0.0.1:{}", free_port());
+    let other = Daemon::start(elsewhere.path(), &serve);
+    json(elsewhere.path(), &format!("pool create other --drive {}/fast0", dir.display()));
+    drop(other);
     daemon.stop();
 }
 

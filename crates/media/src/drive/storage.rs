@@ -120,6 +120,10 @@ impl Storage {
         self.file.is_alone()
     }
 
+    pub(super) fn unmark(&self) {
+        self.file.unmark();
+    }
+
     pub(super) fn is_block_device(&self) -> bool {
         self.file.kind() != FileKind::Regular
     }

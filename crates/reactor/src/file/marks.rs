@@ -39,6 +39,13 @@ pub fn set(fd: RawFd, own: i64) {
     let _ = unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const mark) };
 }
 
+/// Takes the mark of a descriptor away.
+pub fn clear(fd: RawFd, own: i64) {
+    let mark = mark_of(libc::F_UNLCK, &(own..own + 1));
+    // SAFETY: the kernel reads one lock, and `mark` is one.
+    let _ = unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const mark) };
+}
+
 /// Whether another process has marked a descriptor of the same file.
 pub fn has_others(fd: RawFd, own: i64) -> bool {
     [MARKS.start..own, own + 1..MARKS.end].iter().filter(|place| !place.is_empty()).any(|place| {

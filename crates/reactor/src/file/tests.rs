@@ -479,6 +479,12 @@ fn what_another_process_may_still_write_is_seen_until_the_last_descriptor_is_clo
         drop(kept);
         assert!(file.is_alone());
     }
-    // The other one sees this one's.
-    assert!(marks::has_others(open().fd(), marks::MARKS.start));
+    // The other one sees this one's, until it is let go of.
+    let seen = || marks::has_others(file.fd(), marks::MARKS.start);
+    let second = open();
+    assert!(seen());
+    file.unmark();
+    assert!(seen(), "the second one may be written through");
+    second.unmark();
+    assert!(!seen());
 }

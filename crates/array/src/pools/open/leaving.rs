@@ -62,6 +62,10 @@ impl OpenPool {
         if self.changes_at(&of.path) {
             return Some(of);
         }
+        // It stays open until the pool is closed.
+        let media = self.media();
+        media.iter().filter(|member| member.path == of.path).for_each(|of| of.drive.unmark());
+        drop(media);
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         // What was removed is at no path.
         locks.retain(|lock| lock.path() != of.path && !is_at(lock, &of.path));

@@ -1,6 +1,8 @@
 //! The steps from what is served to what is to be served.
 
-use api::value::{Address, AnaState, Nqn};
+use std::collections::BTreeSet;
+
+use api::value::{Address, AnaState, Name, Nqn};
 
 use crate::desired::{Desired, ListenerDef, NamespaceDef, SubsystemDef};
 
@@ -91,17 +93,26 @@ pub fn steps(old: &Desired, new: &Desired) -> Vec<Step> {
     steps
 }
 
-/// Namespaces among `steps` that go, and come back in another way from the same medium: what they were.
-pub fn replaced(steps: &[Step]) -> Vec<((Nqn, u32), NamespaceDef)> {
+/// The pools of the volumes and snapshots that `steps` are of.
+pub fn pools(steps: &[Step]) -> BTreeSet<Name> {
+    let of = |step: &Step| match step {
+        Step::AddNamespace { def, .. }
+        | Step::RemoveNamespace { def, .. }
+        | Step::Resize { to: def, .. } => def.backend.pool().cloned(),
+        _ => None,
+    };
+    steps.iter().filter_map(of).collect()
+}
+
+/// Namespaces among `steps` that go, and come back in another way from the same medium: where they are.
+pub fn replaced(steps: &[Step]) -> BTreeSet<(Nqn, u32)> {
     let comes_back = |was: &NamespaceDef| {
         steps.iter().any(|step| {
             matches!(step, Step::AddNamespace { def, .. } if was.backend.is_same_medium(&def.backend))
         })
     };
     let gone = steps.iter().filter_map(|step| match step {
-        Step::RemoveNamespace { nqn, nsid, def } if comes_back(def) => {
-            Some(((nqn.clone(), *nsid), def.clone()))
-        }
+        Step::RemoveNamespace { nqn, nsid, def } if comes_back(def) => Some((nqn.clone(), *nsid)),
         _ => None,
     });
     gone.collect()

@@ -1,7 +1,7 @@
 //! The node: one value that knows what is asked for, what is served, and how to get from the one
 //! to the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -197,7 +197,7 @@ impl Node {
             jobs,
             strays: owner::Strays::default(),
             renames: Vec::new(),
-            taken_out: Vec::new(),
+            taken_out: BTreeSet::new(),
         })?;
         let node = Arc::new(Self {
             state_dir,

@@ -1,21 +1,23 @@
 //! What is wanted changes: by the management API or the configuration file. All of a change is taken, or none.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::{Consent, Losses, Severity};
+use api::v1::{Consent, Kind, Losses, Severity};
 
 use super::configuration::new_drives;
 use super::owner::Owned;
 use super::{Node, StartError, stopped};
+use crate::change::Step;
 use crate::config::{self, Config};
-use crate::desired::{self, Desired, NamespaceDef};
+use crate::desired::{self, Desired};
 use crate::limits::NAMESPACE_DRAIN;
 use crate::losses::{check_meant, losses};
 use crate::serving::{Cut, Place, controllers};
 use crate::state::{State, StateDir};
-use crate::{Result, change, events, history};
+use crate::{Error, Result, change, events, history};
 
 impl Node {
     /// Reads the configuration file again and takes what changed in it. Settings that take effect
@@ -44,19 +46,23 @@ impl Node {
         // What is to be served anew from where it is: first nothing of the old one must be left there.
         self.check_new_drives(&base)?;
         let asked = base.clone();
-        let wanted = move |state: &State| desired::merge(&state.base, &asked, &state.current);
-        let _turns = self.turns(base.pools())?;
-        let taken = self.take_out_replaced(wanted)?;
+        let merged = move |state: &State| desired::merge(&state.base, &asked, &state.current);
+        let touched = {
+            let state = &self.view().state;
+            change::pools(&change::steps(&state.current, &merged(state)))
+        };
+        let _turns = self.turns(base.pools().into_iter().chain(touched).collect())?;
+        let wanted = merged.clone();
+        let taken = self.take_out_replaced(move |owned| Ok(wanted(&owned.state)))?;
         let words = format!("{} was read again", path.display());
         let (result, put_back) = self.owner.ask(move |owned| {
-            let State { base: before, current, .. } = &*owned.state;
-            let wanted = desired::merge(before, &base, current);
+            let wanted = merged(&owned.state);
             let kept = owned.losses(&wanted).and_then(|lost| match lost.losses.is_empty() {
                 true => Ok(()),
                 false => owned.remember(&words, None),
             });
             let result = kept.and_then(|()| owned.end_change(wanted, Some(base), &taken));
-            let put_back = owned.put_back_unless(result.is_ok(), taken);
+            let put_back = owned.put_back_unless(result.is_ok(), &taken);
             Ok((result, put_back))
         })?;
         self.tell_put_back(put_back);
@@ -81,30 +87,23 @@ impl Node {
     }
 
     /// Takes namespaces out of service that are `wanted` to be served in another way from the same drive or volume, and
-    /// waits with nothing held until their commands have ended. Gives what they were.
+    /// waits with nothing held until their commands have ended. They are asked for all the while: what is remembered of
+    /// them is, nobody else gets their places and media, and they are served should the node end before. Gives where
+    /// they are.
     pub(super) fn take_out_replaced(
         &self,
-        wanted: impl FnOnce(&State) -> Desired + Send + 'static,
-    ) -> Result<Vec<(Place, NamespaceDef)>> {
+        wanted: impl FnOnce(&Owned) -> Result<Desired> + Send + 'static,
+    ) -> Result<BTreeSet<Place>> {
         let taken = self.owner.ask(move |owned| {
-            let current = &owned.state.current;
-            let (wanted, _) = owned.named_now(wanted(&owned.state))?;
-            let taken = change::replaced(&change::steps(current, &wanted));
+            let (wanted, _) = owned.named_now(wanted(owned)?)?;
+            owned.check_left_alone(&wanted, &owned.taken_out)?;
+            let taken = change::replaced(&owned.steps_to(&wanted, &owned.taken_out));
             if taken.is_empty() {
                 return Ok(taken);
             }
             wanted.check()?;
-            let mut without = current.clone();
-            for ((nqn, nsid), _) in &taken {
-                if let Some(def) = without.subsystems.get_mut(nqn) {
-                    def.namespaces.remove(nsid);
-                }
-            }
-            // They come back: what is remembered of them is. So are they, should the node end before.
-            // And what other changes have taken out.
-            let mut all = owned.taken_out.clone();
-            all.extend(taken.clone());
-            owned.pass(without, None, all)?;
+            let all = owned.taken_out.union(&taken).cloned().collect();
+            owned.pass(owned.state.current.clone(), None, all)?;
             owned.serving_mut()?.take_out();
             Ok(taken)
         })?;
@@ -142,6 +141,7 @@ impl Node {
         let losses = self.owner.ask(move |owned| {
             let mut wanted = owned.state.current.clone();
             edit(&mut wanted)?;
+            owned.check_left_alone(&wanted, &owned.taken_out)?;
             let losses = owned.losses(&wanted)?;
             if consent.dry_run {
                 wanted.check()?;
@@ -161,11 +161,20 @@ impl Node {
         Ok(losses)
     }
 
-    /// Says so where namespaces that were taken out for a change that failed are not back.
-    pub(super) fn tell_put_back(&self, put_back: Result<()>) {
-        if let Err(error) = put_back {
-            let words = format!("namespaces taken out for a change are not served again: {error}");
+    /// Sees to it that namespaces that were taken out for a change that failed are back, and says so where they are not.
+    pub(super) fn tell_put_back(&self, put_back: Result<Option<Vec<String>>>) {
+        let said = match put_back {
+            Ok(None) => return,
+            Ok(Some(said)) => said,
+            Err(error) => vec![error.to_string()],
+        };
+        for why in said {
+            let words = format!("namespaces taken out for a change are not served again: {why}");
             self.events.record(Severity::Error, words);
+        }
+        // Those of drives. What is not there by now is looked for again and again.
+        if let Err(error) = self.take_up_drives() {
+            self.events.record(Severity::Error, error.context);
         }
     }
 
@@ -252,28 +261,46 @@ impl Owned {
         &mut self,
         wanted: Desired,
         base: Option<Desired>,
-        taken: &[(Place, NamespaceDef)],
+        taken: &BTreeSet<Place>,
     ) -> Result<()> {
-        let left = self.taken_out_but(taken);
-        self.arrive(wanted, base, left)
-    }
-
-    /// What other changes have taken out.
-    fn taken_out_but(&self, taken: &[(Place, NamespaceDef)]) -> Vec<(Place, NamespaceDef)> {
-        let mut left = self.taken_out.clone();
-        left.retain(|one| !taken.contains(one));
-        left
+        self.arrive(wanted, base, &self.taken_out - taken)
     }
 
     fn arrive(
         &mut self,
         wanted: Desired,
         base: Option<Desired>,
-        taken_out: Vec<(Place, NamespaceDef)>,
+        taken_out: BTreeSet<Place>,
     ) -> Result<()> {
         self.pass(wanted, base, taken_out)?;
         let state = Arc::clone(&self.state);
         self.serving_mut()?.forget_removed(&state.current);
+        Ok(())
+    }
+
+    /// The steps from what is served to `wanted`, where these are taken out.
+    fn steps_to(&self, wanted: &Desired, taken_out: &BTreeSet<Place>) -> Vec<Step> {
+        let served = without(&self.state.current, &self.taken_out);
+        change::steps(&served, &without(wanted, taken_out))
+    }
+
+    /// Refuses a change of namespaces that another change has `taken_out`, and other namespaces of what keeps them.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    fn check_left_alone(&self, wanted: &Desired, taken_out: &BTreeSet<Place>) -> Result<()> {
+        for (nqn, nsid) in taken_out {
+            let def = |of: &Desired| of.subsystem(nqn)?.namespaces.get(nsid).cloned();
+            let is = def(&self.state.current);
+            let all = wanted.subsystems.values().flat_map(|def| def.namespaces.values());
+            let kept_there = all.filter(|other| {
+                is.as_ref().is_some_and(|is| is.backend.is_same_medium(&other.backend))
+            });
+            if def(wanted) != is || kept_there.count() > 1 {
+                let what = format!("namespace {nsid} of {nqn} is being served in another way");
+                return Err(Error::new(Kind::Conflict, what).help("try again in a moment"));
+            }
+        }
         Ok(())
     }
 
@@ -283,12 +310,14 @@ impl Owned {
         &mut self,
         wanted: Desired,
         base: Option<Desired>,
-        taken_out: Vec<(Place, NamespaceDef)>,
+        taken_out: BTreeSet<Place>,
     ) -> Result<()> {
         wanted.check()?;
         let (wanted, renames) = self.named_now(wanted)?;
+        self.check_left_alone(&wanted, &taken_out)?;
+        let steps = self.steps_to(&wanted, &taken_out);
         let serving = self.serving.as_mut().ok_or_else(stopped)?;
-        serving.apply(change::steps(&self.state.current, &wanted))?;
+        serving.apply(steps)?;
         let mut state = State::clone(&self.state);
         state.current = wanted;
         state.pools = serving.pools().defs();
@@ -296,10 +325,12 @@ impl Owned {
         if let Some(base) = base {
             state.base = base;
         }
-        if let Err(error) = save(&self.dir, &state, &taken_out) {
-            write_back(&self.dir, &self.state, &self.taken_out);
+        if let Err(error) = self.dir.save(&state) {
+            write_back(&self.dir, &self.state);
             // What is not kept must not be served: a restart would silently undo it.
-            serving.apply(change::steps(&state.current, &self.state.current))?;
+            let served = without(&state.current, &taken_out);
+            let before = without(&self.state.current, &self.taken_out);
+            serving.apply(change::steps(&served, &before))?;
             return Err(error);
         }
         serving.kept();
@@ -320,8 +351,8 @@ impl Owned {
         changed(&mut state);
         state.pools = serving.pools().defs();
         state.seen = serving.seen(&state.current);
-        if let Err(error) = save(&self.dir, &state, &self.taken_out) {
-            write_back(&self.dir, &self.state, &self.taken_out);
+        if let Err(error) = self.dir.save(&state) {
+            write_back(&self.dir, &self.state);
             return Err(error);
         }
         self.state = Arc::new(state);
@@ -345,58 +376,42 @@ impl Owned {
         history::keep(self.dir.path(), &self.state.current, words, by).map(drop)
     }
 
-    /// Serves again what was taken out for a change, if that failed.
+    /// Serves again what was taken out for a change, if that failed: then gives why some is not, in words.
     pub(super) fn put_back_unless(
         &mut self,
         is_done: bool,
-        taken: Vec<(Place, NamespaceDef)>,
-    ) -> Result<()> {
+        taken: &BTreeSet<Place>,
+    ) -> Result<Option<Vec<String>>> {
         if taken.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        self.serving_mut()?.brought_back();
-        if !is_done {
-            return self.put_back(&taken);
-        }
+        let left = &self.taken_out - taken;
+        let steps = self.steps_to(&self.state.current, &left);
+        self.taken_out = left;
         let state = Arc::clone(&self.state);
-        self.serving_mut()?.forget_removed(&state.current);
-        Ok(())
-    }
-
-    /// Serves again what was taken out for a change that failed.
-    fn put_back(&mut self, taken: &[(Place, NamespaceDef)]) -> Result<()> {
-        let mut wanted = self.state.current.clone();
-        put_into(&mut wanted, taken);
-        let put_back = self.end_change(wanted, None, taken);
-        // Also where that failed: whoever asked is told, and nobody else ends it.
-        self.taken_out = self.taken_out_but(taken);
-        put_back
+        let serving = self.serving_mut()?;
+        serving.brought_back();
+        let said = (!is_done).then(|| serving.put_back(steps));
+        serving.forget_removed(&state.current);
+        Ok(said)
     }
 }
 
-/// Has namespaces be wanted where nothing else is.
-fn put_into(wanted: &mut Desired, taken: &[(Place, NamespaceDef)]) {
-    for ((nqn, nsid), was) in taken {
-        if let Some(def) = wanted.subsystems.get_mut(nqn) {
-            def.namespaces.entry(*nsid).or_insert_with(|| was.clone());
+/// `wanted` but these namespaces.
+fn without(wanted: &Desired, places: &BTreeSet<Place>) -> Desired {
+    let mut without = wanted.clone();
+    for (nqn, nsid) in places {
+        if let Some(def) = without.subsystems.get_mut(nqn) {
+            def.namespaces.remove(nsid);
         }
     }
-}
-
-/// Writes a state down, with what is taken out for a change that is not through: what starts from there serves it.
-fn save(dir: &StateDir, state: &State, taken_out: &[(Place, NamespaceDef)]) -> Result<()> {
-    if taken_out.is_empty() {
-        return dir.save(state);
-    }
-    let mut state = state.clone();
-    put_into(&mut state.current, taken_out);
-    dir.save(&state)
+    without
 }
 
 /// Keeps what was `before` a state that could not be kept. That may be there all the same, when only that it stays could not
 /// be had, and a restart would go by it.
-fn write_back(dir: &StateDir, before: &State, taken_out: &[(Place, NamespaceDef)]) {
-    if let Err(again) = save(dir, before, taken_out) {
+fn write_back(dir: &StateDir, before: &State) {
+    if let Err(again) = dir.save(before) {
         tracing::warn!("what was kept before is not written back: {again}");
     }
 }

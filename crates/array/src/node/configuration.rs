@@ -8,7 +8,7 @@ use super::Node;
 use crate::config::{self, Config, Settings};
 use crate::desired::Desired;
 use crate::losses::check_meant;
-use crate::{Error, Result, events, generic, history};
+use crate::{Error, Result, change, events, generic, history};
 
 impl Node {
     /// A configuration file that asks for what is served.
@@ -52,22 +52,11 @@ impl Node {
         if consent.dry_run {
             return Ok(losses);
         }
+        // Before anything is waited for.
         check_meant(&losses, consent.force)?;
-        let turns = wanted.pools();
-        let asked = wanted.clone();
-        let by = events::caller();
-        let before = format!("{name} was imported");
-        self.owner.ask_unseen(move |owned| owned.remember(&before, by))?;
-        let _turns = self.turns(turns)?;
-        let taken = self.take_out_replaced(move |_| asked)?;
-        let (result, put_back) = self.owner.ask(move |owned| {
-            let result = owned.end_change(wanted, None, &taken);
-            let put_back = owned.put_back_unless(result.is_ok(), taken);
-            Ok((result, put_back))
-        })?;
-        self.tell_put_back(put_back);
-        self.finish_change();
-        result?;
+        let touched = change::pools(&change::steps(&self.current(), &wanted));
+        let _turns = self.turns(wanted.pools().into_iter().chain(touched).collect())?;
+        let losses = self.import(wanted, format!("{name} was imported"), consent)?;
         self.events.record(Severity::Info, format!("configuration {name} imported"));
         if settings != Settings::default() {
             let words = "[node], [serving], [drives] and [metrics] of what was imported are not taken: they are for \
@@ -75,6 +64,38 @@ impl Node {
             self.events.record(Severity::Warning, words);
         }
         Ok(losses)
+    }
+
+    /// Serves what is `wanted` and nothing else, when it is its turn. That losses are meant is asked of what is served
+    /// then, and that is kept: much may have been added while the turn was waited for, or what is taken out.
+    pub(super) fn import(
+        &self,
+        wanted: Desired,
+        before: String,
+        consent: Consent,
+    ) -> Result<Losses> {
+        let asked = wanted.clone();
+        let taken = self.take_out_replaced(move |owned| {
+            check_meant(&owned.losses(&asked)?, consent.force)?;
+            Ok(asked)
+        })?;
+        let by = events::caller();
+        let (result, put_back) = self.owner.ask(move |owned| {
+            let kept = owned.losses(&wanted).and_then(|losses| {
+                check_meant(&losses, consent.force)?;
+                owned.remember(&before, by)?;
+                Ok(losses)
+            });
+            let result = kept.and_then(|losses| {
+                owned.end_change(wanted, None, &taken)?;
+                Ok(losses)
+            });
+            let put_back = owned.put_back_unless(result.is_ok(), &taken);
+            Ok((result, put_back))
+        })?;
+        self.tell_put_back(put_back);
+        self.finish_change();
+        result
     }
 }
 

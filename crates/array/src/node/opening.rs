@@ -202,7 +202,7 @@ impl Node {
     }
 
     /// Takes up the drives of namespaces that were absent.
-    fn take_up_drives(&self) -> Result<()> {
+    pub(super) fn take_up_drives(&self) -> Result<()> {
         let late = self
             .owner
             .ask_unseen(|owned| Ok(owned.serving()?.late_drives(&owned.state.current)))?;
@@ -230,8 +230,10 @@ impl Node {
             let what = format!("namespace {} of {}", place.1, place.0);
             let provided = self.owner.ask(move |owned| {
                 let wanted = owned.state.current.subsystem(&place.0);
-                // It may be asked for in another way by now, or not at all.
-                if wanted.and_then(|wanted| wanted.namespaces.get(&place.1)) != Some(&def) {
+                // It may be asked for in another way by now, or be about to, or not at all.
+                if wanted.and_then(|wanted| wanted.namespaces.get(&place.1)) != Some(&def)
+                    || owned.taken_out.contains(&place)
+                {
                     return Ok(false);
                 }
                 owned.serving_mut()?.provide(&place, &def, media)?;

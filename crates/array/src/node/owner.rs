@@ -1,7 +1,7 @@
 //! Who owns the node's state: one thread, which takes one command after the other. Readers look at what it published
 //! after the last one, and wait for nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -13,7 +13,6 @@ use api::v1::Kind;
 
 use super::stopped;
 use super::turns::Turns;
-use crate::desired::NamespaceDef;
 use crate::jobs::{Jobs, Listed};
 use crate::limits::COMMANDS;
 use crate::serving::{Place, Serving, Snapshot};
@@ -39,8 +38,8 @@ pub(crate) struct Owned {
     pub(super) strays: Strays,
     /// What a change asked for by another name than it has by now, to be told.
     pub(super) renames: Vec<String>,
-    /// Namespaces that are not served while a change is under way that serves them in another way.
-    pub(super) taken_out: Vec<(Place, NamespaceDef)>,
+    /// Namespaces that are asked for and not served while a change is under way that serves them in another way.
+    pub(super) taken_out: BTreeSet<Place>,
 }
 
 impl Owned {

@@ -47,6 +47,12 @@ impl Turns {
         self.0.remove(pool);
     }
 
+    /// How many wait for a pool.
+    #[cfg(test)]
+    pub fn behind(&self, pool: &Name) -> usize {
+        self.0.get(pool).map_or(0, VecDeque::len)
+    }
+
     /// A job waits no longer.
     pub fn give_up(&mut self, job: u64) {
         for behind in self.0.values_mut() {

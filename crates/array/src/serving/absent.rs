@@ -8,7 +8,7 @@ use api::value::{Address, Name};
 use target::Draining;
 
 use super::apply::Batch;
-use super::drives::{LateDrive, OpenedDrive, is_drive};
+use super::drives::{LateDrive, OpenedDrive, is_drive, not_open_yet};
 use super::listen::Listening;
 use super::media::{Before, Media};
 use super::words::{refused, wire};
@@ -69,6 +69,46 @@ impl Serving {
         }
         self.take_all(there, batch)?;
         Ok(said)
+    }
+
+    /// Serves again what was taken out for a change that failed, by the steps that add it. Drives were let go of, and are
+    /// looked for as those that are late: nobody asked for another one. Gives why others are not served.
+    pub fn put_back(&mut self, steps: Vec<Step>) -> Vec<String> {
+        let mut said = Vec::new();
+        for step in steps {
+            let Step::AddNamespace { nqn, nsid, def } = step else { continue };
+            let place = (nqn, nsid);
+            let known = self.seen.get(&place.0, nsid, &def.backend).map(|seen| seen.bytes);
+            let media = match known {
+                Some(bytes) if is_drive(&def.backend) => Ok(Media::absent(bytes)),
+                _ if is_drive(&def.backend) => Err(not_open_yet(&def)),
+                _ => self.open_again(&def),
+            };
+            let mut failed = |error: &Error| {
+                said.push(format!("namespace {nsid} of {}: {}", place.0, error.advised()));
+            };
+            let media = media.inspect_err(&mut failed).ok().or(known.map(Media::absent));
+            let added = media.map(|media| {
+                let mut batch = Batch::default();
+                batch.back = true;
+                batch.parked_media.insert(place.clone(), media);
+                self.add_namespace(&place.0, nsid, &def, &mut batch)
+            });
+            if let Some(Err(error)) = &added {
+                failed(error);
+            }
+            if !matches!(added, Some(Ok(()))) {
+                self.absent.insert(place);
+            }
+        }
+        said
+    }
+
+    /// What keeps a namespace of memory or of a pool that was taken out.
+    fn open_again(&self, def: &NamespaceDef) -> Result<Media> {
+        self.check_unused(def)?;
+        let with = (&self.machine, &self.pools);
+        Media::open(def, self.reactors.len() > 1, None, &Before::default(), with)
     }
 
     fn is_late(&self, def: &NamespaceDef, patient: bool) -> bool {

@@ -25,7 +25,7 @@ use crate::{Error, Result, generic, identity};
 pub(super) struct Batch {
     pub(super) fresh_media: BTreeMap<Place, Media>,
     fresh_listeners: BTreeMap<Address, Listening>,
-    parked_media: BTreeMap<Place, Media>,
+    pub(super) parked_media: BTreeMap<Place, Media>,
     parked_listeners: BTreeMap<Address, Listening>,
     /// Places left absent, and those that were and are asked for no more.
     absent: BTreeSet<Place>,
@@ -44,7 +44,7 @@ pub(super) struct Batch {
     /// Drives that were opened for that.
     pub(super) opened: BTreeMap<Place, Result<OpenedDrive>>,
     /// Steps are being taken back.
-    back: bool,
+    pub(super) back: bool,
 }
 
 /// What a namespace was kept in that is removed, while commands of it have not ended.
@@ -81,7 +81,7 @@ impl Serving {
     }
 
     /// Refuses to serve anew what has late commands of a namespace that is removed.
-    fn check_unused(&self, def: &NamespaceDef) -> Result<()> {
+    pub(super) fn check_unused(&self, def: &NamespaceDef) -> Result<()> {
         let late = self.lingering.iter().find(|late| late.is_kept_in(def));
         late.map_or(Ok(()), |late| {
             let (nqn, nsid) = &late.place;

@@ -362,21 +362,40 @@ fn what_is_taken_out_for_a_change_is_served_should_the_node_end_before_it_is_thr
     let nqn: api::value::Nqn = NQN.parse().unwrap();
     let wanted = |nsid| {
         let of = nqn.clone();
-        move |state: &State| {
-            let mut wanted = state.current.clone();
+        move |owned: &Owned| {
+            let mut wanted = owned.state.current.clone();
             let def = wanted.subsystems.get_mut(&of).unwrap();
             def.namespaces.get_mut(&nsid).unwrap().uuid = Some(Uuid::from_u128(7));
-            wanted
+            Ok(wanted)
         }
     };
     let kept = |node: &Node| node.owner.ask(|owned| owned.dir.load()).unwrap();
+    let before = kept(&node);
+    assert_ne!(before.seen, crate::seen::Seen::default());
     let taken = node.take_out_replaced(wanted(1)).unwrap();
     assert_eq!(taken.len(), 1);
-    node.namespace(&nqn, 1).unwrap_err();
+    assert!(!namespace(&node).served);
     // Something else is written down meanwhile.
     node.owner.ask(Owned::keep).unwrap();
-    assert_eq!(kept(&node).current.subsystems[&nqn].namespaces[&1], taken[0].1);
-    node.owner.ask(move |owned| owned.put_back_unless(false, taken)).unwrap();
+    assert_eq!(kept(&node), before);
+    // Nobody else gets its volume or its place.
+    let path: VolumePath = "fast/v".parse().unwrap();
+    let mapping: NewMapping =
+        serde_json::from_str(&format!(r#"{{"subsystem": "{NQN}"}}"#)).unwrap();
+    let refused = [
+        node.delete_volume(&path, Consent::FORCE).unwrap_err(),
+        node.map_volume(&path, mapping).unwrap_err(),
+        node.remove_namespace(&nqn, 1, Consent::FORCE).unwrap_err(),
+        node.remove_subsystem(&nqn, Consent::FORCE).unwrap_err(),
+        node.take_out_replaced(wanted(1)).unwrap_err(),
+        node.import_configuration("empty.toml", "", Consent::FORCE).unwrap_err(),
+    ];
+    assert!(refused.iter().all(|error| error.kind == Kind::Conflict), "{refused:?}");
+    let memory = serde_json::from_str(r#"{"backend": "memory:1MiB"}"#).unwrap();
+    assert_eq!(node.add_namespace(&nqn, memory).unwrap().nsid, 2);
+    node.remove_namespace(&nqn, 2, Consent::FORCE).unwrap();
+    assert!(!namespace(&node).served);
+    node.owner.ask(move |owned| owned.put_back_unless(false, &taken)).unwrap();
     assert!(namespace(&node).served);
 
     // Two at once.
@@ -386,15 +405,48 @@ fn what_is_taken_out_for_a_change_is_served_should_the_node_end_before_it_is_thr
     node.map_volume(&"fast/w".parse().unwrap(), mapping).unwrap();
     let before = kept(&node).current;
     let taken = [1, 2].map(|nsid| node.take_out_replaced(wanted(nsid)).unwrap());
-    assert_eq!(taken.each_ref().map(Vec::len), [1, 1]);
+    assert_eq!(taken.each_ref().map(|one| one.len()), [1, 1]);
     for one in taken {
         assert_eq!(kept(&node).current, before);
-        node.owner.ask(move |owned| owned.put_back_unless(false, one)).unwrap();
+        node.owner.ask(move |owned| owned.put_back_unless(false, &one)).unwrap();
     }
     assert_eq!(
         (kept(&node).current, node.owner.view().state.current.clone()),
         (before.clone(), before)
     );
+    assert!([1, 2].map(|nsid| node.namespace(&nqn, nsid).unwrap().served) == [true; 2]);
+    node.stop();
+}
+
+/// What was added while an import waited its turn was removed, though nobody had meant that, and was not kept.
+#[test]
+fn an_import_asks_again_what_is_lost_when_it_has_its_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path(), "", "");
+    make(&node, dir.path(), "fast");
+    let nqn: api::value::Nqn = NQN.parse().unwrap();
+    let text = node.export_configuration().unwrap();
+    let turn = node.turn(&named("fast"), &Task::default()).unwrap();
+    std::thread::scope(|scope| {
+        let import = |consent| node.import_configuration("new.toml", &text, consent);
+        let import = scope.spawn(move || import(Consent::NONE));
+        let behind = || node.owner.ask_unseen(|owned| Ok(owned.turns.behind(&named("fast"))));
+        while behind().unwrap() == 0 {
+            assert!(!import.is_finished());
+            std::thread::yield_now();
+        }
+        let memory = serde_json::from_str(r#"{"backend": "memory:1MiB"}"#).unwrap();
+        node.add_namespace(&nqn, memory).unwrap();
+        drop(turn);
+        let refused = import.join().unwrap().unwrap_err();
+        assert_eq!(refused.kind, Kind::Conflict, "{refused}");
+    });
+    assert!(node.namespace(&nqn, 2).unwrap().served && namespace(&node).served);
+    let lost = node.import_configuration("new.toml", &text, Consent::FORCE).unwrap();
+    assert_eq!(lost.losses.len(), 1, "{lost:?}");
+    let kept = node.configuration_history().remove(0);
+    assert!(node.kept_configuration(kept.id).unwrap().contains("memory"));
+    node.namespace(&nqn, 2).unwrap_err();
     node.stop();
 }
 

@@ -145,6 +145,46 @@ fn another_drive_under_the_name_is_not_served() {
     node.stop();
 }
 
+/// A change that failed took whichever disk had the name by then, which nobody had asked for.
+#[test]
+fn another_drive_is_not_served_where_one_is_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let name = dir.join("sda");
+    fs::File::create(&name).unwrap().set_len(1 << 20).unwrap();
+    let script = Arc::<Script>::default();
+    let becomes = |serial: &str| script.set(&name, serial, Answer::Denied);
+    becomes("S1");
+    let node = start_on(dir, "", &served_from(&name), Machine::scripted(Arc::clone(&script)));
+    let before = namespace(&node);
+    assert!(before.served);
+    let fail = || {
+        let taken = node.take_out_replaced(|owned| {
+            let mut wanted = owned.state.current.clone();
+            let mut all =
+                wanted.subsystems.values_mut().flat_map(|def| def.namespaces.values_mut());
+            all.next().unwrap().block_size = 512;
+            drop(all);
+            Ok(wanted)
+        });
+        let taken = taken.unwrap();
+        assert_eq!(taken.len(), 1);
+        node.tell_put_back(node.owner.ask(move |owned| owned.put_back_unless(false, &taken)));
+    };
+    fail();
+    assert_eq!(namespace(&node), before);
+    becomes("S2");
+    fail();
+    let absent = namespace(&node);
+    assert!(!absent.served);
+    assert_eq!((absent.uuid, absent.size), (before.uuid, before.size));
+    assert_eq!(said(&node, "sda is another drive (S2) than before (S1)"), 1);
+    becomes("S1");
+    open_late(&node);
+    assert_eq!(namespace(&node), before);
+    node.stop();
+}
+
 /// A healthy disk was refused under a kernel that does not say what it is.
 #[test]
 fn a_drive_that_nothing_identifies_any_more_is_served_by_its_size() {

@@ -35,6 +35,34 @@ fn reservations_are_forgotten_when_their_namespace_is_gone_for_good() {
     node.stop();
 }
 
+/// Namespaces of drives and volumes were gone for good, with their reservations, as if somebody had removed them.
+#[test]
+fn a_subsystem_that_gets_another_serial_by_a_reload_keeps_its_namespaces() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let nqn: api::value::Nqn = NQN.parse().unwrap();
+    let drive = |name: &str| format!("drive:{},size=1MiB", dir.join(name).display());
+    let asked = format!("[[subsystem.namespace]]\nnsid = 9\nbackend = \"{}\"\n", drive("a"));
+    let node = start(dir, "", &asked);
+    make(&node, dir, "fast");
+    let new = serde_json::from_str(&format!(r#"{{"backend": "{}"}}"#, drive("b"))).unwrap();
+    node.add_namespace(&nqn, new).unwrap();
+    let before = node.subsystem(&nqn).unwrap().namespaces;
+    assert!(before.len() == 3 && before.iter().all(|namespace| namespace.served));
+    let file = dir.join(format!("state/reservations/{}.json", before[0].uuid));
+    let text = r#"{"version": 1, "generation": 1, "registrations": [{"host":
+        "00000000-0000-0000-0000-000000000007", "key": 1}], "held": null}"#;
+    fs::write(&file, text).unwrap();
+    let subsystem = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n");
+    let text = format!("{subsystem}serial = \"NEW\"\n{asked}");
+    fs::write(dir.join("test.toml"), &text).unwrap();
+    node.reload().unwrap();
+    let after = node.subsystem(&nqn).unwrap();
+    assert_eq!((&*after.serial, after.namespaces), ("NEW", before));
+    assert!(file.exists());
+    node.stop();
+}
+
 /// A host that was not let in, as it was told, was let in by the next start.
 #[test]
 fn what_could_not_be_kept_is_not_there_after_a_restart() {

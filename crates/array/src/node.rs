@@ -178,8 +178,7 @@ impl Node {
         settings.cpus = options.cpus.unwrap_or(settings.cpus);
         settings.poll = options.poll.unwrap_or(settings.poll);
         cpus::check_online(&settings.cpus).map_err(Error::from)?;
-        let this = (state.node, machine.clone());
-        let mut serving = Serving::start(&settings, this, dir.path(), state.seen.clone())?;
+        let mut serving = Serving::start(&settings, state.node, dir.path(), state.seen.clone())?;
         serving.pools_mut().know(&state.pools, settings.wait_for_drives);
         state.base = base;
         state.current = wanted;

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use api::v1::Controller;
 use api::value::{Address, Nqn};
-use hardware::Machine;
 use target::subsystem::Health;
 use target::{Draining, Identity, News, Target};
 use uuid::Uuid;
@@ -43,7 +42,7 @@ mod words;
 use apply::Lingering;
 pub use counters::Collector;
 pub(crate) use cuts::{Cut, drained};
-pub(crate) use drives::{LateDrive, OpenedDrive, not_open_yet};
+pub(crate) use drives::{LateDrive, OpenedDrive, does_not_answer, not_open_yet};
 use listen::Listening;
 use media::Media;
 use reactors::Reactors;
@@ -58,7 +57,6 @@ pub(crate) type Place = (Nqn, u32);
 #[derive(Debug)]
 pub struct Serving {
     node: Uuid,
-    machine: Machine,
     target: Arc<Target>,
     reactors: Arc<Reactors>,
     media: BTreeMap<Place, Media>,
@@ -90,12 +88,7 @@ impl Serving {
     ///
     /// # Errors
     /// `Failed` when a reactor cannot be had.
-    pub fn start(
-        settings: &Settings,
-        (node, machine): (Uuid, Machine),
-        state_dir: &Path,
-        seen: Seen,
-    ) -> Result<Self> {
+    pub fn start(settings: &Settings, node: Uuid, state_dir: &Path, seen: Seen) -> Result<Self> {
         let reactors = Arc::new(Reactors::start(settings)?);
         #[cfg(feature = "canary")]
         canary::watch(reactors.acceptor(0));
@@ -111,7 +104,6 @@ impl Serving {
         }
         Ok(Self {
             node,
-            machine,
             target,
             pools,
             reactors,
@@ -179,6 +171,11 @@ impl Serving {
         }
         self.event_logs.forget_left(|nqn| current.subsystem(nqn).is_some());
         self.seen = self.seen.of(current);
+    }
+
+    /// Whether a namespace is served from what is there.
+    pub fn is_there(&self, place: &Place) -> bool {
+        self.media.get(place).is_some_and(|media| !media.is_absent())
     }
 
     /// What was taken out by now comes back, or is put back.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use api::v1::{Consent, Kind, Losses, Severity};
 
 use super::configuration::new_drives;
+use super::drive_openings::{Limit, Opened};
 use super::owner::Owned;
 use super::{Node, StartError, stopped};
 use crate::change::Step;
@@ -15,7 +16,7 @@ use crate::config::{self, Config};
 use crate::desired::{self, Desired};
 use crate::limits::NAMESPACE_DRAIN;
 use crate::losses::{check_meant, losses};
-use crate::serving::{Cut, Place, controllers};
+use crate::serving::{Cut, LateDrive, Place, controllers, does_not_answer};
 use crate::state::{State, StateDir};
 use crate::{Error, Result, change, events, history};
 
@@ -54,14 +55,19 @@ impl Node {
         let _turns = self.turns(base.pools().into_iter().chain(touched).collect())?;
         let wanted = merged.clone();
         let taken = self.take_out_replaced(move |owned| Ok(wanted(&owned.state)))?;
+        let wanted = merged.clone();
+        let opened = self.open_wanted(move |owned| Ok(wanted(&owned.state)), &taken);
         let words = format!("{} was read again", path.display());
         let (result, put_back) = self.owner.ask(move |owned| {
             let wanted = merged(&owned.state);
-            let kept = owned.losses(&wanted).and_then(|lost| match lost.losses.is_empty() {
-                true => Ok(()),
-                false => owned.remember(&words, None),
+            let kept = opened.and_then(|opened| {
+                if !owned.losses(&wanted)?.losses.is_empty() {
+                    owned.remember(&words, None)?;
+                }
+                Ok(opened)
             });
-            let result = kept.and_then(|()| owned.end_change(wanted, Some(base), &taken));
+            let ended = |opened| owned.end_change(wanted, Some(base), (&taken, opened));
+            let result = kept.and_then(ended);
             let put_back = owned.put_back_unless(result.is_ok(), &taken);
             Ok((result, put_back))
         })?;
@@ -97,18 +103,48 @@ impl Node {
         let taken = self.owner.ask(move |owned| {
             let (wanted, _) = owned.named_now(wanted(owned)?)?;
             owned.check_left_alone(&wanted, &owned.taken_out)?;
-            let taken = change::replaced(&owned.steps_to(&wanted, &owned.taken_out));
+            let mut taken = change::replaced(&owned.steps_to(&wanted, &owned.taken_out));
+            // What is not there goes on to be waited for.
+            taken.retain(|place| owned.serving().is_ok_and(|serving| serving.is_there(place)));
             if taken.is_empty() {
                 return Ok(taken);
             }
             wanted.check()?;
             let all = owned.taken_out.union(&taken).cloned().collect();
-            owned.pass(owned.state.current.clone(), None, all)?;
+            owned.pass(owned.state.current.clone(), None, (all, Opened::new()))?;
             owned.serving_mut()?.take_out();
             Ok(taken)
         })?;
         self.finish_change();
         Ok(taken)
+    }
+
+    /// Opens the drives that what is `wanted` asks for, beside everything else: one may hang. What was `taken` out for it
+    /// comes back.
+    ///
+    /// # Errors
+    /// Those of a change to there, and why a drive cannot be opened.
+    pub(super) fn open_wanted(
+        &self,
+        wanted: impl FnOnce(&Owned) -> Result<Desired> + Send + 'static,
+        taken: &BTreeSet<Place>,
+    ) -> Result<Opened> {
+        let taken = taken.clone();
+        let (drives, opener) = self.owner.ask_unseen(move |owned| {
+            let (wanted, _) = owned.named_now(wanted(owned)?)?;
+            let left = &owned.taken_out - &taken;
+            owned.check_left_alone(&wanted, &left)?;
+            let steps = owned.steps_to(&wanted, &left);
+            let serving = owned.serving_mut()?;
+            Ok((serving.asked_drives(&steps)?, serving.pools().opener()))
+        })?;
+        let with = (self.physical.machine(), &opener);
+        let mut came = self.drive_openings.open(&drives, with, Limit::of_change());
+        let each = drives.into_iter().map(|LateDrive { place, def, .. }| {
+            let opened = came.remove(&place).unwrap_or_else(|| Err(does_not_answer(&def)))?;
+            Ok((place, Ok(opened)))
+        });
+        each.collect()
     }
 
     /// Changes what is served: `edit` makes the wish, then all of it is taken or none.
@@ -117,10 +153,20 @@ impl Node {
         what: impl FnOnce(&T) -> String,
         edit: impl FnOnce(&mut Desired) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.change_with(what, edit, |_| Opened::new())
+    }
+
+    /// Likewise, with drives that were opened for it.
+    pub(super) fn change_with<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&T) -> String,
+        edit: impl FnOnce(&mut Desired) -> Result<T> + Send + 'static,
+        opened: impl FnOnce(&T) -> Opened + Send + 'static,
+    ) -> Result<T> {
         let answer = self.owner.ask(move |owned| {
             let mut wanted = owned.state.current.clone();
             let answer = edit(&mut wanted)?;
-            owned.go_to(wanted, None)?;
+            owned.go_to(wanted, opened(&answer))?;
             Ok(answer)
         })?;
         self.events.record(Severity::Info, what(&answer));
@@ -151,7 +197,7 @@ impl Node {
             if !losses.losses.is_empty() {
                 owned.remember(&before, by)?;
             }
-            owned.go_to(wanted, None)?;
+            owned.go_to(wanted, Opened::new())?;
             Ok(losses)
         })?;
         if !consent.dry_run {
@@ -250,10 +296,9 @@ impl Node {
 }
 
 impl Owned {
-    /// Takes the steps to `wanted` and keeps it; on any error everything is as before.
-    pub(super) fn go_to(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
-        let taken_out = self.taken_out.clone();
-        self.arrive(wanted, base, taken_out)
+    /// Takes the steps to `wanted`, for which drives were `opened`, and keeps it; on any error everything is as before.
+    pub(super) fn go_to(&mut self, wanted: Desired, opened: Opened) -> Result<()> {
+        self.end_change(wanted, None, (&BTreeSet::new(), opened))
     }
 
     /// As [`go_to`](Self::go_to), where that ends the change for which `taken` were taken out.
@@ -261,18 +306,9 @@ impl Owned {
         &mut self,
         wanted: Desired,
         base: Option<Desired>,
-        taken: &BTreeSet<Place>,
+        (taken, opened): (&BTreeSet<Place>, Opened),
     ) -> Result<()> {
-        self.arrive(wanted, base, &self.taken_out - taken)
-    }
-
-    fn arrive(
-        &mut self,
-        wanted: Desired,
-        base: Option<Desired>,
-        taken_out: BTreeSet<Place>,
-    ) -> Result<()> {
-        self.pass(wanted, base, taken_out)?;
+        self.pass(wanted, base, (&self.taken_out - taken, opened))?;
         let state = Arc::clone(&self.state);
         self.serving_mut()?.forget_removed(&state.current);
         Ok(())
@@ -310,14 +346,14 @@ impl Owned {
         &mut self,
         wanted: Desired,
         base: Option<Desired>,
-        taken_out: BTreeSet<Place>,
+        (taken_out, opened): (BTreeSet<Place>, Opened),
     ) -> Result<()> {
         wanted.check()?;
         let (wanted, renames) = self.named_now(wanted)?;
         self.check_left_alone(&wanted, &taken_out)?;
         let steps = self.steps_to(&wanted, &taken_out);
         let serving = self.serving.as_mut().ok_or_else(stopped)?;
-        serving.apply(steps)?;
+        let taken = serving.apply(steps, opened)?;
         let mut state = State::clone(&self.state);
         state.current = wanted;
         state.pools = serving.pools().defs();
@@ -328,9 +364,7 @@ impl Owned {
         if let Err(error) = self.dir.save(&state) {
             write_back(&self.dir, &self.state);
             // What is not kept must not be served: a restart would silently undo it.
-            let served = without(&state.current, &taken_out);
-            let before = without(&self.state.current, &self.taken_out);
-            serving.apply(change::steps(&served, &before))?;
+            serving.take_back(taken);
             return Err(error);
         }
         serving.kept();

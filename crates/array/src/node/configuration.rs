@@ -79,15 +79,18 @@ impl Node {
             check_meant(&owned.losses(&asked)?, consent.force)?;
             Ok(asked)
         })?;
+        let asked = wanted.clone();
+        let opened = self.open_wanted(move |_| Ok(asked), &taken);
         let by = events::caller();
         let (result, put_back) = self.owner.ask(move |owned| {
-            let kept = owned.losses(&wanted).and_then(|losses| {
+            let kept = opened.and_then(|opened| {
+                let losses = owned.losses(&wanted)?;
                 check_meant(&losses, consent.force)?;
                 owned.remember(&before, by)?;
-                Ok(losses)
+                Ok((losses, opened))
             });
-            let result = kept.and_then(|losses| {
-                owned.end_change(wanted, None, &taken)?;
+            let result = kept.and_then(|(losses, opened)| {
+                owned.end_change(wanted, None, (&taken, opened))?;
                 Ok(losses)
             });
             let put_back = owned.put_back_unless(result.is_ok(), &taken);

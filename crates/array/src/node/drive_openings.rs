@@ -23,7 +23,10 @@ pub(super) type Opened = BTreeMap<Place, Result<OpenedDrive>>;
 /// The opening of one.
 #[derive(Debug)]
 struct Opening {
+    place: Place,
     def: NamespaceDef,
+    /// Whoever began it waits for it still.
+    is_waited_for: bool,
     /// The drive answers: it is waited for until nobody else can write to it any more.
     answers: bool,
     /// What came of it, once that is known.
@@ -49,6 +52,14 @@ impl Limit {
         Self { all: start_patience(), more: WRITES_PATIENCE }
     }
 
+    /// Of what a change asks for.
+    pub fn of_change() -> Self {
+        #[cfg(test)]
+        return Self { all: start_patience(), ..Self::LONG };
+        #[cfg(not(test))]
+        Self::LONG
+    }
+
     /// Of what is not taken up later.
     pub const LONG: Self =
         Self { all: DRIVE_PATIENCE.saturating_add(WRITES_PATIENCE), more: Duration::ZERO };
@@ -65,28 +76,31 @@ fn start_patience() -> Duration {
     tests::START.get()
 }
 
+/// By number.
+type Openings = BTreeMap<u64, Opening>;
+
 /// Openings under way, and those that nobody has asked after since they ended.
 #[derive(Debug, Default)]
 struct Book {
-    all: Mutex<BTreeMap<Place, Opening>>,
+    all: Mutex<Openings>,
     changed: Condvar,
 }
 
 impl Book {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Place, Opening>> {
+    fn lock(&self) -> MutexGuard<'_, Openings> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for those that were begun, with `limit` from `since` on.
     fn wait<'a>(
         &self,
-        all: MutexGuard<'a, BTreeMap<Place, Opening>>,
-        begun: &BTreeSet<Place>,
+        all: MutexGuard<'a, Openings>,
+        begun: &BTreeSet<u64>,
         since: Nanos,
         limit: Limit,
-    ) -> MutexGuard<'a, BTreeMap<Place, Opening>> {
-        let any = |all: &BTreeMap<Place, Opening>, is: fn(&Opening) -> bool| {
-            begun.iter().any(|place| all.get(place).is_some_and(is))
+    ) -> MutexGuard<'a, Openings> {
+        let any = |all: &Openings, is: fn(&Opening) -> bool| {
+            begun.iter().any(|number| all.get(number).is_some_and(is))
         };
         let waited = self.changed.wait_timeout_while(all, left(since, limit.all), |all| {
             any(all, |opening| opening.came.is_none())
@@ -108,14 +122,14 @@ fn left(since: Nanos, limit: Duration) -> Duration {
 /// The end of an opening, however it comes.
 struct Ending {
     book: Arc<Book>,
-    place: Place,
+    number: u64,
     came: Option<Result<OpenedDrive>>,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
         let none = || Err(Error::new(Kind::Failed, "its opening was cut short"));
-        if let Some(opening) = self.book.lock().get_mut(&self.place) {
+        if let Some(opening) = self.book.lock().get_mut(&self.number) {
             opening.came = Some(self.came.take().unwrap_or_else(none));
         }
         self.book.changed.notify_all();
@@ -130,7 +144,7 @@ pub(super) struct DriveOpenings {
 
 impl DriveOpenings {
     /// Opens drives, and waits for those of them that are begun now, within `limit`. What came of one that takes longer
-    /// is given when it is asked for again, and it is not begun twice.
+    /// is given when it is asked for again; nothing else is begun of that drive meanwhile.
     pub fn open(
         &self,
         drives: &[LateDrive],
@@ -138,13 +152,18 @@ impl DriveOpenings {
         limit: Limit,
     ) -> Opened {
         let since = now_exact();
-        let under_way = |all: &BTreeMap<Place, Opening>| {
-            all.values().filter(|opening| opening.came.is_none()).count()
+        let under_way =
+            |all: &Openings| all.values().filter(|opening| opening.came.is_none()).count();
+        let is_asked = |opening: &Opening| {
+            drives.iter().any(|drive| drive.place == opening.place && drive.def == opening.def)
         };
         let mut begun = BTreeSet::new();
         let mut all = self.book.lock();
+        // Others are let go of that nobody waits for: they hold their drives.
+        all.retain(|_, one| one.came.is_none() || one.is_waited_for || is_asked(one));
         for drive in drives {
-            if all.contains_key(&drive.place) {
+            let is_it = |one: &Opening| one.def.backend.is_same_medium(&drive.def.backend);
+            if all.values().any(is_it) {
                 continue;
             }
             let is_full = |all: &mut BTreeMap<_, _>| under_way(all) >= DRIVE_OPENERS;
@@ -153,29 +172,36 @@ impl DriveOpenings {
             if under_way(&all) >= DRIVE_OPENERS {
                 break;
             }
-            let came = self.begin(drive.clone(), machine.clone(), opener.clone()).err().map(Err);
-            let opening = Opening { def: drive.def.clone(), answers: false, came };
-            all.insert(drive.place.clone(), opening);
-            begun.insert(drive.place.clone());
+            let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
+            let with = (machine.clone(), opener.clone());
+            let came = self.begin(number, drive.clone(), with).err().map(Err);
+            let (place, def) = (drive.place.clone(), drive.def.clone());
+            all.insert(number, Opening { place, def, is_waited_for: true, answers: false, came });
+            begun.insert(number);
         }
         let mut all = self.book.wait(all, &begun, since, limit);
-        let ended: BTreeMap<_, _> =
-            all.extract_if(.., |_, opening| opening.came.is_some()).collect();
+        for number in &begun {
+            if let Some(opening) = all.get_mut(number) {
+                opening.is_waited_for = false;
+            }
+        }
+        let is_mine = |one: &Opening| one.came.is_some() && !one.is_waited_for && is_asked(one);
+        let ended: Openings = all.extract_if(.., |_, opening| is_mine(opening)).collect();
         drop(all);
-        // Of those that were asked for: others are let go of.
-        let asked = |place: &Place, opening: &Opening| {
-            drives.iter().any(|drive| drive.place == *place && drive.def == opening.def)
-        };
-        let ended = ended.into_iter().filter(|(place, opening)| asked(place, opening));
-        ended.filter_map(|(place, opening)| Some((place, opening.came?))).collect()
+        ended.into_values().filter_map(|opening| Some((opening.place, opening.came?))).collect()
     }
 
-    fn begin(&self, drive: LateDrive, machine: Machine, opener: Opener) -> Result<()> {
-        let (book, place) = (Arc::clone(&self.book), drive.place.clone());
+    fn begin(
+        &self,
+        number: u64,
+        drive: LateDrive,
+        (machine, opener): (Machine, Opener),
+    ) -> Result<()> {
+        let book = Arc::clone(&self.book);
         let open = move || {
-            let mut ending = Ending { book, place, came: None };
+            let mut ending = Ending { book, number, came: None };
             let answers = || {
-                if let Some(opening) = ending.book.lock().get_mut(&ending.place) {
+                if let Some(opening) = ending.book.lock().get_mut(&ending.number) {
                     opening.answers = true;
                 }
             };

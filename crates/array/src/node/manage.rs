@@ -120,23 +120,25 @@ impl Node {
             | Backend::Snapshot(_) => 0,
         };
         desired::check_whole_blocks(size, block_size)?;
-        let of = nqn.clone();
-        let nsid = self.change(
-            |nsid| format!("namespace {nsid} added to {nqn}"),
-            move |wanted| {
-                check_unused(wanted, &backend)?;
-                let def = subsystem(wanted, &of)?;
-                let nsid = match new.nsid {
-                    Some(nsid) if def.namespaces.contains_key(&nsid) => {
-                        return Err(exists(format!("namespace {nsid} of {of}"))
-                            .help("leave nsid out to get the lowest free one"));
-                    }
-                    Some(nsid) => nsid,
-                    None => desired::free_nsid(&def.namespaces)?,
-                };
-                def.namespaces.insert(nsid, NamespaceDef { backend, block_size, uuid });
-                Ok(nsid)
+        let (of, at) = (nqn.clone(), nqn.clone());
+        let add = move |wanted: &mut Desired| {
+            check_unused(wanted, &backend)?;
+            let def = NamespaceDef { backend: backend.clone(), block_size, uuid };
+            insert(subsystem(wanted, &of)?, &of, new.nsid, def)
+        };
+        let first = add.clone();
+        let opened = self.open_wanted(
+            move |owned| {
+                let mut wanted = owned.state.current.clone();
+                first(&mut wanted).map(|_| wanted)
             },
+            &BTreeSet::new(),
+        )?;
+        let nsid = self.change_with(
+            |nsid| format!("namespace {nsid} added to {nqn}"),
+            add,
+            // Another may have the NSID by now.
+            move |&nsid| opened.into_values().map(|drive| ((at.clone(), nsid), drive)).collect(),
         )?;
         self.namespace(nqn, nsid)
     }
@@ -326,6 +328,28 @@ pub(super) fn no_subsystem(nqn: &Nqn) -> Error {
 pub(super) fn no_namespace(nqn: &Nqn, nsid: u32) -> Error {
     Error::new(Kind::NotFound, format!("{nqn} has no namespace {nsid}"))
         .help("`flashloom namespace list` shows those there are")
+}
+
+/// Adds a namespace to a subsystem, with this NSID, if any, or the lowest free one. Gives that.
+///
+/// # Errors
+/// `Conflict` when it is taken.
+pub(super) fn insert(
+    subsystem: &mut SubsystemDef,
+    of: &Nqn,
+    nsid: Option<u32>,
+    def: NamespaceDef,
+) -> Result<u32> {
+    let nsid = match nsid {
+        Some(nsid) if subsystem.namespaces.contains_key(&nsid) => {
+            return Err(exists(format!("namespace {nsid} of {of}"))
+                .help("leave the NSID out to get the lowest free one"));
+        }
+        Some(nsid) => nsid,
+        None => desired::free_nsid(&subsystem.namespaces)?,
+    };
+    subsystem.namespaces.insert(nsid, def);
+    Ok(nsid)
 }
 
 pub(super) fn exists(what: String) -> Error {

@@ -9,7 +9,7 @@ use api::value::{Backend, Name, Nqn, SnapshotPath, VolumePath};
 use uuid::Uuid;
 
 use super::Node;
-use super::manage::{check_unused, exists, no_subsystem};
+use super::manage::{check_unused, insert, no_subsystem};
 use super::owner::{Owned, View};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
 use crate::jobs::Task;
@@ -69,18 +69,8 @@ impl Node {
             |nsid| format!("{what} mapped as namespace {nsid} of {nqn}"),
             move |wanted| {
                 check_unused(wanted, &backend)?;
-                let def = found_or_added(wanted, &new)?;
-                let nsid = match new.nsid {
-                    Some(nsid) if def.namespaces.contains_key(&nsid) => {
-                        return Err(exists(format!("namespace {nsid} of {subsystem}"))
-                            .help("leave the NSID out to get the lowest free one"));
-                    }
-                    Some(nsid) => nsid,
-                    None => desired::free_nsid(&def.namespaces)?,
-                };
-                let def_of = NamespaceDef { backend, block_size, uuid: Some(uuid) };
-                def.namespaces.insert(nsid, def_of);
-                Ok(nsid)
+                let def = NamespaceDef { backend, block_size, uuid: Some(uuid) };
+                insert(found_or_added(wanted, &new)?, &subsystem, new.nsid, def)
             },
         )?;
         Ok(())

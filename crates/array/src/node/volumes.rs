@@ -11,6 +11,7 @@ use engine::Reservation;
 use uuid::Uuid;
 
 use super::Node;
+use super::drive_openings::Opened;
 use super::owner::Owned;
 use crate::desired;
 use crate::jobs::Task;
@@ -304,7 +305,7 @@ impl Node {
                     _ => {}
                 }
             }
-            if is_mapped { owned.go_to(wanted, None) } else { Ok(()) }
+            if is_mapped { owned.go_to(wanted, Opened::new()) } else { Ok(()) }
         });
         if kept.is_err() {
             pool.rename_volume(to, &path.volume)?;

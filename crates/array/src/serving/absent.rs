@@ -10,7 +10,7 @@ use target::Draining;
 use super::apply::Batch;
 use super::drives::{LateDrive, OpenedDrive, is_drive, not_open_yet};
 use super::listen::Listening;
-use super::media::{Before, Media};
+use super::media::Media;
 use super::words::{refused, wire};
 use super::{Place, Serving};
 use crate::change::Step;
@@ -37,7 +37,7 @@ impl Serving {
         patient: bool,
     ) -> Result<Vec<String>> {
         let mut batch = Batch::default();
-        (batch.start, batch.opened) = (true, opened);
+        batch.opened = opened;
         let (mut there, mut said) = (Vec::new(), Vec::new());
         for step in steps {
             let Err(error) = self.prepare_step(&step, &mut batch) else {
@@ -107,8 +107,7 @@ impl Serving {
     /// What keeps a namespace of memory or of a pool that was taken out.
     fn open_again(&self, def: &NamespaceDef) -> Result<Media> {
         self.check_unused(def)?;
-        let with = (&self.machine, &self.pools);
-        Media::open(def, self.reactors.len() > 1, None, &Before::default(), with)
+        Media::open(def, self.reactors.len() > 1, &self.pools)
     }
 
     fn is_late(&self, def: &NamespaceDef, patient: bool) -> bool {
@@ -172,8 +171,7 @@ impl Serving {
                 continue;
             }
             let shared = self.reactors.len() > 1;
-            let with = (&self.machine, &self.pools);
-            let media = Media::open(&def, shared, None, &Before::default(), with);
+            let media = Media::open(&def, shared, &self.pools);
             if let Err(error) = media.and_then(|media| self.provide(&place, &def, media)) {
                 failed.push(error);
             }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::drives::{OpenedDrive, is_drive, not_open_yet};
 use super::listen::Listening;
-use super::media::{Before, Media};
+use super::media::Media;
 use super::words::{ana, referral, refused, transport_address, wire};
 use super::{Place, Serving};
 use crate::change::Step;
@@ -39,12 +39,16 @@ pub(super) struct Batch {
     sizes: BTreeMap<Place, u64>,
     /// Namespaces that became smaller.
     cuts: BTreeMap<Place, Draining>,
-    /// The node starts: what was served before is to be what it was.
-    pub(super) start: bool,
-    /// Drives that were opened for that.
+    /// Drives that were opened for it.
     pub(super) opened: BTreeMap<Place, Result<OpenedDrive>>,
     /// Steps are being taken back.
     pub(super) back: bool,
+}
+
+/// A change that was taken, and may have to be taken back.
+pub struct Taken {
+    steps: Vec<Step>,
+    batch: Batch,
 }
 
 /// What a namespace was kept in that is removed, while commands of it have not ended.
@@ -93,48 +97,69 @@ impl Serving {
         })
     }
 
-    /// Takes all `steps`, or none of them.
+    /// Takes all `steps`, for which their drives were `opened`, or none of them.
     ///
     /// # Errors
     /// Why a step could not be taken; everything is as it was before.
-    pub fn apply(&mut self, steps: Vec<Step>) -> Result<()> {
+    pub fn apply(
+        &mut self,
+        steps: Vec<Step>,
+        opened: BTreeMap<Place, Result<OpenedDrive>>,
+    ) -> Result<Taken> {
         self.let_go();
         self.drop_cuts();
-        let batch = self.prepare(&steps)?;
+        let batch = self.prepare(&steps, opened)?;
         self.take_all(steps, batch)
     }
 
     /// Takes all `steps`, for which `batch` has all that they need, or none.
-    pub(super) fn take_all(&mut self, steps: Vec<Step>, mut batch: Batch) -> Result<()> {
+    pub(super) fn take_all(&mut self, steps: Vec<Step>, mut batch: Batch) -> Result<Taken> {
         let mut taken = Vec::new();
         for step in steps {
             if let Err(error) = self.take(&step, &mut batch) {
-                batch.back = true;
-                for step in taken.into_iter().rev() {
-                    let inverse = Step::inverse(step);
-                    if let Err(error) = self.take(&inverse, &mut batch) {
-                        // A step that was just taken can be taken back; should it not be so, the
-                        // rest still is.
-                        tracing::error!("cannot take back {inverse:?}: {error}");
-                    }
-                }
+                self.take_steps_back(taken, &mut batch);
                 return Err(error);
             }
             taken.push(step);
         }
-        self.removed.extend(batch.removed);
-        self.event_logs.leave(batch.left);
-        for (place, draining) in batch.cuts {
-            self.cut_later(place, draining);
+        self.removed.extend(batch.removed.iter().copied());
+        self.event_logs.leave(batch.left.clone());
+        for (place, draining) in &batch.cuts {
+            self.cut_later(place.clone(), draining.clone());
         }
         self.keep_events();
-        Ok(())
+        Ok(Taken { steps: taken, batch })
+    }
+
+    /// Takes a change back that is not to stay, with what it took out: nothing of that has to be opened again.
+    pub fn take_back(&mut self, taken: Taken) {
+        self.drop_cuts();
+        let Taken { steps, mut batch } = taken;
+        self.take_steps_back(steps, &mut batch);
+        self.removed.extend(batch.removed);
+        self.event_logs.leave(batch.left);
+    }
+
+    fn take_steps_back(&mut self, steps: Vec<Step>, batch: &mut Batch) {
+        batch.back = true;
+        for step in steps.into_iter().rev() {
+            let inverse = Step::inverse(step);
+            if let Err(error) = self.take(&inverse, batch) {
+                // A step that was just taken can be taken back; should it not be so, the
+                // rest still is.
+                tracing::error!("cannot take back {inverse:?}: {error}");
+            }
+        }
     }
 
     /// Opens and binds what `steps` will need: what fails from outside fails here, before anything
     /// is changed.
-    fn prepare(&self, steps: &[Step]) -> Result<Batch> {
-        let mut batch = Batch::default();
+    fn prepare(
+        &self,
+        steps: &[Step],
+        opened: BTreeMap<Place, Result<OpenedDrive>>,
+    ) -> Result<Batch> {
+        let mut batch = Batch { opened, ..Batch::default() };
         for step in steps {
             self.prepare_step(step, &mut batch)?;
         }
@@ -145,28 +170,15 @@ impl Serving {
         match step {
             Step::AddNamespace { nqn, nsid, def } => {
                 let place = (nqn.clone(), *nsid);
-                self.check_unused(def)?;
-                if let Some(path) = generic::block_device(&def.backend) {
-                    self.pools.check_no_drive(&path)?;
-                }
-                let media = match self.media.get(&place) {
-                    // It is waited for, and goes on to be.
-                    Some(absent) if absent.is_absent() && self.is_known(&place, def) => {
-                        Media::absent(absent.bytes())
-                    }
-                    _ if batch.start && is_drive(&def.backend) => {
+                self.check_free(def)?;
+                let media = match self.goes_on_waiting(&place, def) {
+                    Some(absent) => absent,
+                    None if is_drive(&def.backend) => {
                         let opened = batch.opened.remove(&place);
                         let opened = opened.unwrap_or_else(|| Err(not_open_yet(def)));
                         opened?.not_of(&self.pools, def)?
                     }
-                    in_use => {
-                        let seen = self.seen.get(nqn, *nsid, &def.backend);
-                        // Whichever drive it is: an operator asks for it.
-                        let before = Before { wwid: None, bytes: seen.map(|seen| seen.bytes) };
-                        let shared = self.reactors.len() > 1;
-                        let with = (&self.machine, &self.pools);
-                        Media::open(def, shared, in_use, &before, with)?
-                    }
+                    None => Media::open(def, self.reactors.len() > 1, &self.pools)?,
                 };
                 batch.fresh_media.insert(place, media);
             }
@@ -186,8 +198,17 @@ impl Serving {
         Ok(())
     }
 
-    fn is_known(&self, (nqn, nsid): &Place, def: &NamespaceDef) -> bool {
-        self.seen.get(nqn, *nsid, &def.backend).is_some()
+    /// Refuses to serve what late commands of a removed namespace have, and what pools have.
+    pub(super) fn check_free(&self, def: &NamespaceDef) -> Result<()> {
+        self.check_unused(def)?;
+        generic::block_device(&def.backend).map_or(Ok(()), |path| self.pools.check_no_drive(&path))
+    }
+
+    /// What is there in place of what is waited for, where that goes on to be.
+    pub(super) fn goes_on_waiting(&self, place: &Place, def: &NamespaceDef) -> Option<Media> {
+        let absent = self.media.get(place).filter(|media| media.is_absent())?;
+        self.seen.get(&place.0, place.1, &def.backend)?;
+        Some(Media::absent(absent.bytes()))
     }
 
     fn take(&mut self, step: &Step, batch: &mut Batch) -> Result<()> {

@@ -86,15 +86,12 @@ impl Media {
         self.backend.is_absent()
     }
 
-    /// Opens what `def` names. `shared`: more than one reactor will use it. `in_use` is what the
-    /// same place is served from now: its lock is ours already. `before` is what is known of its drive.
-    pub fn open(
-        def: &NamespaceDef,
-        shared: bool,
-        in_use: Option<&Self>,
-        before: &Before,
-        (machine, pools): (&Machine, &Pools),
-    ) -> Result<Self> {
+    /// Opens what `def` names, which is [no drive](Self::open_drive_of): nothing is waited for. `shared`: more than one
+    /// reactor will use it.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub fn open(def: &NamespaceDef, shared: bool, pools: &Pools) -> Result<Self> {
         match &def.backend {
             Kept::Memory { size } => {
                 let options = RegionOptions {
@@ -108,14 +105,8 @@ impl Media {
                 let backend = Backend::Memory(Arc::new(region));
                 Ok(Self { backend, bytes: size.bytes(), lock: None, generic: None, wwid: None })
             }
-            Kept::Drive { path, size } => {
-                let asked = size.map(|size| size.bytes());
-                let how: How<'_> = (def.block_size, in_use, &|| {});
-                Self::open_drive((machine, path), (asked, before), how).map(|(media, _)| media)
-            }
-            Kept::Passthrough { path } => {
-                let how: How<'_> = (def.block_size, in_use, &|| {});
-                Self::open_generic(path, before.wwid.as_deref(), how)
+            Kept::Drive { .. } | Kept::Passthrough { .. } => {
+                Err(Error::new(Kind::Failed, format!("{} is opened beside it", def.backend)))
             }
             Kept::Volume(path) => Self::of_volume(def, pools.volume(path)?),
             Kept::Snapshot(path) => Self::of_volume(def, pools.snapshot(path)?.volume),
@@ -137,19 +128,19 @@ impl Media {
         Ok(Self { backend: Backend::Volume(volume), bytes, lock: None, generic: None, wwid: None })
     }
 
-    /// Opens the drive of a namespace that waited for it, and of which so many bytes were served before, if it ever was:
-    /// then nothing is made, and nothing made longer. Says `answers` once it is open, and before others are waited for that
-    /// can write to it. Gives what is to be said of it, too.
+    /// Opens the drive of a namespace, of which so many bytes were served before, if it ever was: then nothing is made, and
+    /// nothing made longer. `in_use` is what the same place is served from now: its lock is ours already. Says `answers`
+    /// once it is open, and before others are waited for that can write to it. Gives what is to be said of it, too.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_late(
+    /// Why it cannot be had.
+    pub fn open_drive_of(
         def: &NamespaceDef,
-        before: &Before,
+        (before, in_use): (&Before, Option<&Self>),
         machine: &Machine,
         answers: &dyn Fn(),
     ) -> Result<(Self, Option<String>)> {
-        let how = (def.block_size, None, answers);
+        let how: How<'_> = (def.block_size, in_use, answers);
         match &def.backend {
             Kept::Drive { path, size } => {
                 let asked = size.map(|size| size.bytes());

@@ -4,7 +4,9 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use api::v1::{Kind, PollPolicy};
+use hardware::Machine;
 
+use super::apply::Taken;
 use super::*;
 use crate::change::{Step, steps};
 use crate::config;
@@ -13,7 +15,7 @@ use crate::desired::Desired;
 fn serving() -> (Serving, tempfile::TempDir) {
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
     let state = tempfile::tempdir().unwrap();
-    let node = (crate::identity::new_node(), Machine::new());
+    let node = crate::identity::new_node();
     (Serving::start(&settings, node, state.path(), Seen::default()).unwrap(), state)
 }
 
@@ -37,14 +39,51 @@ fn served(serving: &Serving) -> String {
     format!("{:?} {:?} {:?}", snapshot.subsystems, snapshot.listeners.len(), snapshot.referrals)
 }
 
+/// Takes `steps`, for which their drives are opened.
+fn taken(serving: &mut Serving, steps: Vec<Step>) -> Result<Taken> {
+    let opener = serving.pools.opener();
+    let drives = serving.asked_drives(&steps)?;
+    let open = |drive: LateDrive| {
+        let opened = OpenedDrive::open(&drive, &Machine::new(), &opener, &|| {});
+        (drive.place, opened)
+    };
+    let opened = drives.into_iter().map(open).collect();
+    serving.apply(steps, opened)
+}
+
+fn change(serving: &mut Serving, steps: Vec<Step>) -> Result<()> {
+    taken(serving, steps).map(drop)
+}
+
+/// Memory that was removed, and served again because that could not be written down, was blank.
+#[test]
+fn a_change_that_is_taken_back_serves_what_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let drive = format!("drive:{},size=1MiB", dir.path().join("drive").display());
+    let (mut serving, _state) = serving();
+    let first = wanted("127.0.0.1:0", &["memory:1MiB", &drive]);
+    change(&mut serving, steps(&Desired::default(), &first)).unwrap();
+    let memory = |serving: &Serving| match serving.media.values().next().unwrap().backend() {
+        target::namespace::Backend::Memory(region) => region,
+        other => panic!("{other:?}"),
+    };
+    let (before, region) = (served(&serving), memory(&serving));
+    let taken = taken(&mut serving, steps(&first, &Desired::default())).unwrap();
+    assert!(serving.media.is_empty() && serving.listeners.is_empty());
+    serving.take_back(taken);
+    assert_eq!(served(&serving), before);
+    assert!(Arc::ptr_eq(&memory(&serving), &region));
+    serving.stop();
+}
+
 #[test]
 fn what_is_taken_out_is_closed_when_the_change_is_through() {
     let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &["memory:1MiB"]);
-    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    change(&mut serving, steps(&Desired::default(), &first)).unwrap();
     let bound = serving.snapshot().bound("127.0.0.1:0".parse().unwrap()).unwrap();
     assert!(TcpListener::bind(bound.socket()).is_err());
-    serving.apply(steps(&first, &Desired::default())).unwrap();
+    change(&mut serving, steps(&first, &Desired::default())).unwrap();
     assert!(TcpListener::bind(bound.socket()).is_ok(), "closed when apply returns");
     assert!(serving.target.snapshot().subsystems.is_empty());
     serving.stop();
@@ -56,18 +95,18 @@ fn a_change_that_fails_from_outside_changes_nothing() {
     let drive = format!("drive:{},size=1MiB", dir.path().join("drive").display());
     let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &["memory:1MiB", &drive]);
-    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    change(&mut serving, steps(&Desired::default(), &first)).unwrap();
     let before = served(&serving);
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let in_use = wanted(&address, &["memory:2MiB", &drive, "memory:1MiB"]);
-    let error = serving.apply(steps(&first, &in_use)).unwrap_err();
+    let error = change(&mut serving, steps(&first, &in_use)).unwrap_err();
     assert!(error.context.starts_with(&format!("cannot listen on {address}")), "{error}");
     assert_eq!(served(&serving), before);
 
     let missing = wanted("127.0.0.1:0", &["memory:2MiB", "drive:/nowhere/drive"]);
-    let error = serving.apply(steps(&first, &missing)).unwrap_err();
+    let error = change(&mut serving, steps(&first, &missing)).unwrap_err();
     assert!(error.context.starts_with("/nowhere/drive is not there"), "{error}");
     assert_eq!(served(&serving), before);
     serving.stop();
@@ -79,7 +118,7 @@ fn a_step_refused_by_the_target_takes_the_others_back() {
     let drive = format!("drive:{},size=1MiB", dir.path().join("drive").display());
     let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &["memory:1MiB", &drive]);
-    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    change(&mut serving, steps(&Desired::default(), &first)).unwrap();
     let before = served(&serving);
 
     // Removed, added, resized, listened on: then a subsystem that is there already.
@@ -90,7 +129,7 @@ fn a_step_refused_by_the_target_takes_the_others_back() {
     let again = steps(&Desired::default(), &wanted("127.0.0.3:0", &[]));
     all.extend(again.into_iter().filter(|step| matches!(step, Step::AddSubsystem { .. })));
     assert!(all.len() >= 4, "{all:?}");
-    let error = serving.apply(all).unwrap_err();
+    let error = change(&mut serving, all).unwrap_err();
     assert_eq!(error.kind, Kind::Conflict, "{error}");
     assert_eq!(served(&serving), before);
     let place: Nqn = "nqn.2026-11.io.flashloom:a".parse().unwrap();
@@ -106,17 +145,17 @@ fn a_drive_is_for_one_process_and_one_namespace() {
     let drive = format!("drive:{},size=1MiB", path.display());
     let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &[&drive]);
-    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    change(&mut serving, steps(&Desired::default(), &first)).unwrap();
 
     let (mut other, _other_state) = self::serving();
-    let error = other.apply(steps(&Desired::default(), &first)).unwrap_err();
+    let error = change(&mut other, steps(&Desired::default(), &first)).unwrap_err();
     assert!(error.context.contains("is in use"), "{error}");
     other.stop();
 
     // The same place may be opened anew, as when its serial number changes.
     let mut renamed = first.clone();
     renamed.subsystems.values_mut().for_each(|def| def.serial = Some("NEW".into()));
-    serving.apply(steps(&first, &renamed)).unwrap();
+    change(&mut serving, steps(&first, &renamed)).unwrap();
     serving.stop();
 }
 
@@ -125,33 +164,33 @@ fn what_happened_in_a_subsystem_is_known_after_a_restart_until_it_is_removed() {
     let (mut serving, state) = serving();
     let nothing = Desired::default();
     let served = wanted("127.0.0.1:0", &["memory:1MiB"]);
-    serving.apply(steps(&nothing, &served)).unwrap();
+    change(&mut serving, steps(&nothing, &served)).unwrap();
     let name = wire(served.subsystems.keys().next().unwrap()).unwrap();
     let before = serving.target.persistent_events(&name).unwrap();
     serving.stop();
 
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
     let start = || {
-        let node = (crate::identity::new_node(), Machine::new());
+        let node = crate::identity::new_node();
         Serving::start(&settings, node, state.path(), Seen::default()).unwrap()
     };
     let mut again = start();
-    again.apply(steps(&nothing, &served)).unwrap();
+    change(&mut again, steps(&nothing, &served)).unwrap();
     let after = again.target.persistent_events(&name).unwrap();
     assert!(after.len() > before.len() && after.ends_with(&before), "newest first");
     // Until the removal is written down it may be taken back.
     let last = after.len();
     for _ in 0..2 {
-        again.apply(steps(&served, &nothing)).unwrap();
-        again.apply(steps(&nothing, &served)).unwrap();
+        change(&mut again, steps(&served, &nothing)).unwrap();
+        change(&mut again, steps(&nothing, &served)).unwrap();
         assert!(again.target.persistent_events(&name).unwrap().len() > last);
     }
-    again.apply(steps(&served, &nothing)).unwrap();
+    change(&mut again, steps(&served, &nothing)).unwrap();
     again.forget_removed(&nothing);
     again.stop();
 
     let mut third = start();
-    third.apply(steps(&nothing, &served)).unwrap();
+    change(&mut third, steps(&nothing, &served)).unwrap();
     assert_eq!(third.target.persistent_events(&name).unwrap().len(), before.len());
     third.stop();
 }
@@ -213,7 +252,7 @@ fn slow_namespace(serving: &Serving, served: &Desired) -> std::thread::JoinHandl
 /// The steps, taken without waiting for the drive.
 fn at_once(serving: &mut Serving, steps: Vec<Step>) -> Result<()> {
     let begun = reactor::now_exact();
-    let result = serving.apply(steps);
+    let result = change(serving, steps);
     let took = Duration::from_nanos(reactor::now_exact() - begun);
     assert!(took < SLOW / 2, "{took:?}");
     result
@@ -227,7 +266,7 @@ fn a_namespace_whose_drive_is_slow_is_removed_without_waiting_for_it() {
     let path = dir.path().join("drive");
     let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &[&format!("drive:{},size=2MiB", path.display())]);
-    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    change(&mut serving, steps(&Desired::default(), &first)).unwrap();
     let host = slow_namespace(&serving, &first);
     let mut without = first.clone();
     without.subsystems.values_mut().for_each(|def| def.namespaces.clear());
@@ -236,13 +275,13 @@ fn a_namespace_whose_drive_is_slow_is_removed_without_waiting_for_it() {
     assert_eq!(late.len(), 1, "nothing of it is left");
     // Its drive is nobody's yet, whatever length is asked for.
     let longer = wanted("127.0.0.1:0", &[&format!("drive:{},size=3MiB", path.display())]);
-    let error = serving.apply(steps(&without, &longer)).unwrap_err();
+    let error = change(&mut serving, steps(&without, &longer)).unwrap_err();
     assert_eq!(error.kind, Kind::Conflict, "{error}");
-    let error = serving.apply(steps(&without, &first)).unwrap_err();
+    let error = change(&mut serving, steps(&without, &first)).unwrap_err();
     assert_eq!(error.kind, Kind::Conflict, "{error}");
     assert!(late[0].1.wait(4 * SLOW));
     host.join().unwrap();
-    serving.apply(steps(&without, &first)).unwrap();
+    change(&mut serving, steps(&without, &first)).unwrap();
     serving.stop();
 }
 
@@ -255,7 +294,7 @@ fn a_namespace_whose_drive_is_slow_shrinks_without_waiting_for_it() {
     let drive = |size: &str| format!("drive:{},size={size}", path.display());
     let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &[&drive("2MiB")]);
-    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    change(&mut serving, steps(&Desired::default(), &first)).unwrap();
     let host = slow_namespace(&serving, &first);
     let length = || std::fs::metadata(&path).unwrap().len();
 
@@ -283,7 +322,7 @@ fn a_namespace_whose_drive_is_slow_shrinks_without_waiting_for_it() {
     cut.finish(4 * SLOW).unwrap();
     serving.cut_is_over(&cut);
     assert_eq!(length(), 1 << 20);
-    serving.apply(steps(&half, &first)).unwrap();
+    change(&mut serving, steps(&half, &first)).unwrap();
     assert_eq!(length(), 2 << 20);
     serving.stop();
     host.join().unwrap();
@@ -297,12 +336,12 @@ fn a_size_that_is_taken_back_has_lost_nothing() {
     let drive = |size: &str| format!("drive:{},size={size}", path.display());
     let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &[&drive("2MiB")]);
-    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    change(&mut serving, steps(&Desired::default(), &first)).unwrap();
     let contents = vec![0x5a; 2 << 20];
     std::fs::write(&path, &contents).unwrap();
     let half = wanted("127.0.0.1:0", &[&drive("1MiB")]);
-    serving.apply(steps(&first, &half)).unwrap();
-    serving.apply(steps(&half, &first)).unwrap();
+    change(&mut serving, steps(&first, &half)).unwrap();
+    change(&mut serving, steps(&half, &first)).unwrap();
     assert!(std::fs::read(&path).unwrap() == contents, "cut off");
     assert!(serving.cuts().is_empty());
     serving.stop();

@@ -179,6 +179,13 @@ fn another_drive_is_not_served_where_one_is_put_back() {
     assert!(!absent.served);
     assert_eq!((absent.uuid, absent.size), (before.uuid, before.size));
     assert_eq!(said(&node, "sda is another drive (S2) than before (S1)"), 1);
+    // A reload that serves it in another way has it be waited for, too.
+    let config = dir.join("test.toml");
+    let open = "allow-any-host = true\n";
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace(open, &format!("{open}serial = \"NEW\"\n"))).unwrap();
+    node.reload().unwrap();
+    assert_eq!(namespace(&node), absent);
     becomes("S1");
     open_late(&node);
     assert_eq!(namespace(&node), before);
@@ -251,5 +258,50 @@ fn a_drive_that_hangs_when_it_is_opened_holds_up_nothing_else() {
         assert!(reactor::now_exact() < limit, "{:?}", node.events(0));
         open_late(&node);
     }
+    node.stop();
+}
+
+/// An addition had whoever owns the node open the drive: with one that hangs, nothing was changed any more, nor did the node
+/// stop.
+#[test]
+fn a_drive_that_hangs_when_it_is_asked_for_holds_up_nothing_but_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let hangs = dir.join("hangs");
+    fs::File::create(&hangs).unwrap().set_len(1 << 20).unwrap();
+    let script = Arc::<Script>::default();
+    script.set(&hangs, "S1", Answer::Never);
+    let node = start_on(dir, "", "", Machine::scripted(Arc::clone(&script)));
+    let nqn: api::value::Nqn = NQN.parse().unwrap();
+    let add = |backend: &str| {
+        crate::node::drive_openings::tests::START.set(Duration::from_secs(2));
+        let new = format!(r#"{{"backend": "{backend}"}}"#);
+        node.add_namespace(&nqn, serde_json::from_str(&new).unwrap())
+    };
+    let drive = format!("drive:{}", hangs.display());
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| add(&drive).unwrap_err());
+        while script.waiting() == 0 {
+            assert!(!adding.is_finished());
+            std::thread::yield_now();
+        }
+        assert_eq!(add("memory:1MiB").unwrap().nsid, 1);
+        let error = adding.join().unwrap();
+        assert!(error.context.contains("hangs does not answer"), "{error}");
+    });
+    // Whoever tries again has no second one wait for it, nor has a reload, which changes nothing.
+    add(&drive).unwrap_err();
+    let config = dir.join("test.toml");
+    let text = fs::read_to_string(&config).unwrap() + "serial = \"NEW\"\n" + &served_from(&hangs);
+    fs::write(&config, text).unwrap();
+    let refused = node.reload().unwrap_err().to_string();
+    assert!(refused.contains("does not answer"), "{refused}");
+    assert_eq!((script.waiting(), node.current().subsystems[&nqn].namespaces.len()), (1, 1));
+    script.set(&hangs, "S1", Answer::Denied);
+    let limit = reactor::now_exact() + u64::try_from(PATIENCE.as_nanos()).unwrap();
+    while add(&drive).is_err() {
+        assert!(reactor::now_exact() < limit, "{:?}", node.events(0));
+    }
+    assert!(node.namespace(&nqn, 2).unwrap().served);
     node.stop();
 }

@@ -281,12 +281,26 @@ impl Connection {
         }
     }
 
-    /// Waits until the host has sent what a [`Transfer`] asked for that was dropped. The tag is the next command's
-    /// then.
-    pub async fn rest_of_transfer(&self, tag: u16) {
+    /// Waits until the host has sent what a [`Transfer`] asked for, if there was one. The tag is the next command's
+    /// then, and the command may be answered: a host that hears of its end while it sends lets go of what it is
+    /// sending. False when no more is received before that: then it must not be.
+    pub async fn rest_of_transfer(&self, tag: u16) -> bool {
         match self {
             Self::Tcp(tcp) => tcp.rest_of_transfer(tag).await,
-            Self::Rdma(rdma) => rdma.rest_of_transfer(tag).await,
+            // A response waits for its command's read by itself.
+            Self::Rdma(rdma) => {
+                rdma.rest_of_transfer(tag).await;
+                true
+            }
+        }
+    }
+
+    /// Whether the host has been asked for data of a transfer and has not sent it all.
+    #[must_use]
+    pub fn is_transferring(&self, tag: u16) -> bool {
+        match self {
+            Self::Tcp(tcp) => tcp.is_transferring(tag),
+            Self::Rdma(rdma) => rdma.is_transferring(tag),
         }
     }
 

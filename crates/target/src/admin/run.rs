@@ -21,11 +21,7 @@ use crate::reservation;
 /// Executes what a slot of an admin queue is given.
 pub async fn admin_work(controller: Arc<Controller>, work: Work) {
     match work {
-        Work::One(request, _) => {
-            let tail = request.tail();
-            admin_command(&controller, request).await;
-            tail.end().await;
-        }
+        Work::One(request, _) => admin_command(&controller, request).await,
         Work::Pair(first, second) => {
             // No admin command is part of a fused operation (Base 2.1, section 3.4.2).
             first.fail(Status::INVALID_FIELD.with_dnr());
@@ -45,6 +41,7 @@ async fn admin_command(controller: &Controller, request: Request) {
         },
         Err(status) => Outcome::Failed(status),
     };
+    request.data_sent().await;
     match outcome {
         Outcome::Complete { dw0, dw1 } => request.complete_result(dw0, dw1),
         Outcome::Data => request.complete_data(Payload::Bytes(out)),

@@ -136,7 +136,7 @@ where
             arrived: reactor::now(),
             counters: None,
             begun_on: None,
-            spare: None,
+            _spare: None,
             completed: Cell::new(false),
         };
         if !capsule.digest_ok {
@@ -249,7 +249,7 @@ where
             (Work::Pair(first, second), Some(tag), Some(spare)) => {
                 first.tag = tag;
                 second.tag = spare.tag();
-                second.spare = Some(spare);
+                second._spare = Some(spare);
             }
             _ => return self.overrun_by(work),
         }

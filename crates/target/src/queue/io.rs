@@ -38,19 +38,17 @@ pub async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) 
                 }
             }
         }
-        Work::One(request, begun) => {
-            let tail = request.tail();
-            io_command(&views, request, begun).await;
-            tail.end().await;
+        Work::One(mut request, begun) => {
+            let reply = io_command(&views, &mut request, begun).await;
+            request.data_sent().await;
+            request.complete(reply);
         }
-        Work::Pair(first, mut second) => {
-            // Of the second half the tag is the pair's as long as this lives.
-            let (tails, spare) = ([first.tail(), second.tail()], second.take_spare());
-            fused_command(&views, first, second).await;
-            for tail in tails {
-                tail.end().await;
-            }
-            drop(spare);
+        Work::Pair(mut first, mut second) => {
+            let replies = fused_command(&views, &mut first, &mut second).await;
+            first.data_sent().await;
+            second.data_sent().await;
+            first.complete(replies.0);
+            second.complete(replies.1);
         }
     }
 }
@@ -85,9 +83,9 @@ pub fn begin_io(views: &Views, mut request: Request, when: When) -> Tried {
 }
 
 /// Executes one I/O command, from where it was left.
-async fn io_command(views: &Views, mut request: Request, mut begun: Begun) {
+async fn io_command(views: &Views, request: &mut Request, mut begun: Begun) -> Reply {
     let sqe = *request.sqe();
-    let reply = if let Err(status) = views.controller().permit_io() {
+    if let Err(status) = views.controller().permit_io() {
         Reply::failed(status)
     } else if !command::is_supported(sqe.opcode) && !command::is_some_drives(sqe.opcode) {
         Reply::failed(Status::INVALID_OPCODE.with_dnr())
@@ -97,37 +95,29 @@ async fn io_command(views: &Views, mut request: Request, mut begun: Begun) {
             begun = Begun::Nothing;
         }
         request.count_in(local.counters());
-        let slot = IoSlot { request: &request, views };
+        let slot = IoSlot { request, views };
         command::execute(&local.attached, &sqe, begun, &slot).await
     } else if sqe.opcode == io::FLUSH && sqe.nsid.get() == NSID_ALL {
         command::flush_all(views.current().iter().map(|local| &*local.attached)).await
     } else {
         Reply::failed(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr())
-    };
-    request.complete(reply);
+    }
 }
 
 /// Executes a fused Compare and Write.
-async fn fused_command(views: &Views, mut first: Request, mut second: Request) {
+async fn fused_command(views: &Views, first: &mut Request, second: &mut Request) -> (Reply, Reply) {
+    let failed = |status| (Reply::failed(status), Reply::failed(Status::ABORTED_FAILED_FUSED));
     if let Err(status) = views.controller().permit_io() {
-        first.fail(status);
-        second.fail(Status::ABORTED_FAILED_FUSED);
-        return;
+        return failed(status);
     }
     let Some(local) = views.get(first.sqe().nsid.get()) else {
-        first.fail(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
-        second.fail(Status::ABORTED_FAILED_FUSED);
-        return;
+        return failed(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
     };
     first.count_in(local.counters());
     second.count_in(local.counters());
     let (compare, write) = (*first.sqe(), *second.sqe());
-    let slots = [&first, &second].map(|request| IoSlot { request, views });
-    let replies =
-        command::compare_and_write(&local.attached, (&compare, &slots[0]), (&write, &slots[1]))
-            .await;
-    first.complete(replies.0);
-    second.complete(replies.1);
+    let slots = [&*first, &*second].map(|request| IoSlot { request, views });
+    command::compare_and_write(&local.attached, (&compare, &slots[0]), (&write, &slots[1])).await
 }
 
 /// What `bytes` under way in a drive count for there: a command takes a drive some time however short it is, and one of

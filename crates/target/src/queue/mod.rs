@@ -224,14 +224,24 @@ impl Queue {
     /// Completes a request, with data if there is some, and counts it.
     fn complete(&self, request: &Request, cqe: Cqe, payload: Option<Payload>) {
         self.retire(cqe.cid.get());
-        if let Some(counters) = &request.counters {
-            counters.count(request, cqe.status());
-            metrics::count_health(self.lease.counters(), request, cqe.status());
-        }
+        self.count(request, cqe.status());
         let cqe = self.stamped(self.logged(request, cqe));
         match payload {
             Some(payload) if !payload.is_empty() => self.connection.respond_data(payload, &cqe),
             _ => self.connection.respond(&cqe),
+        }
+    }
+
+    /// Lets a request go that its host is to hear no more of, and counts it.
+    fn forsake(&self, request: &Request) {
+        self.retire(request.sqe().cid.get());
+        self.count(request, Status::ABORTED_SQ_DELETION);
+    }
+
+    fn count(&self, request: &Request, status: Status) {
+        if let Some(counters) = &request.counters {
+            counters.count(request, status);
+            metrics::count_health(self.lease.counters(), request, status);
         }
     }
 
@@ -274,7 +284,8 @@ impl Queue {
         cqe
     }
 
-    /// Aborts an outstanding command if it has not begun to change anything; true when it did.
+    /// Aborts an outstanding command if it has not begun to change anything; true when it did, and completes it at
+    /// once. Where the host has data of it to send, that comes first.
     pub(crate) fn abort(&self, cid: u16) -> bool {
         self.abort_where(Status::ABORT_REQUESTED, |other, _| other == cid)
     }
@@ -293,16 +304,16 @@ impl Queue {
     }
 
     /// Aborts the waiting commands that `is_meant` tells by their identifier and namespace; true when
-    /// there was one.
+    /// there was one that ends at once.
     fn abort_where(&self, status: Status, is_meant: impl Fn(u16, u32) -> bool) -> bool {
         let mut any = false;
-        for phase in self.phases.borrow_mut().iter_mut() {
+        for (tag, phase) in (0..).zip(self.phases.borrow_mut().iter_mut()) {
             if let Phase::Waiting { cid, nsid, waker } = phase
                 && is_meant(*cid, *nsid)
             {
                 waker.wake_by_ref();
                 *phase = Phase::Aborted(status);
-                any = true;
+                any |= !self.connection.is_transferring(tag);
             }
         }
         any

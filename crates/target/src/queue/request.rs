@@ -44,7 +44,7 @@ pub struct Request {
     /// The namespace that it was begun on.
     pub(super) begun_on: Option<Rc<Attached>>,
     /// Keeps the tag, when the command runs in another's slot.
-    pub(super) spare: Option<Spare>,
+    pub(super) _spare: Option<Spare>,
     pub(super) completed: Cell<bool>,
 }
 
@@ -70,16 +70,6 @@ impl Request {
     #[must_use]
     pub fn sgl_bytes(&self) -> usize {
         self.sqe.dptr.data().map_or(0, |pointer| usize32(pointer.length()))
-    }
-
-    /// Takes what keeps the tag.
-    pub fn take_spare(&mut self) -> Option<Spare> {
-        self.spare.take()
-    }
-
-    /// What is left of the command when it has ended.
-    pub fn tail(&self) -> Tail {
-        Tail { queue: self.queue.clone(), tag: self.tag }
     }
 
     /// Counts this command, from now until it is completed, among those of a namespace; once, however often
@@ -122,11 +112,19 @@ impl Request {
                 self.turn(usize32(length)).await?;
                 Ok(buffer)
             }
-            Err(aborted) => {
-                // The host hears of the abort now; see `Tail` for its data, which has no place any more.
-                self.send(Cqe::new(cid, aborted), None);
-                Err(aborted)
-            }
+            // Its data has no place any more; see `data_sent`.
+            Err(aborted) => Err(aborted),
+        }
+    }
+
+    /// Waits until the host has sent all that it was asked for; to be awaited before a command is completed that may have
+    /// asked. A host that hears of a command's end while it sends the data lets go of what it is sending, or sends it for
+    /// the command that comes next. Where the queue ends before that, the host hears nothing: with its connection it has
+    /// the command back.
+    pub async fn data_sent(&self) {
+        if !self.queue.connection.rest_of_transfer(self.tag).await && !self.completed.replace(true)
+        {
+            self.queue.forsake(self);
         }
     }
 
@@ -258,20 +256,6 @@ impl Request {
         if !self.completed.replace(true) {
             self.queue.complete(self, cqe, payload);
         }
-    }
-}
-
-/// Data that an aborted command asked for and that its host has yet to send. Nobody waits for it, and nothing that
-/// the command used is kept for it, but its tag.
-pub struct Tail {
-    queue: Rc<Queue>,
-    tag: u16,
-}
-
-impl Tail {
-    /// Waits until it has come.
-    pub async fn end(self) {
-        self.queue.connection.rest_of_transfer(self.tag).await;
     }
 }
 

@@ -151,6 +151,11 @@ impl Connection {
         poll_fn(|cx| self.transfers.borrow_mut().poll_rest(tag, cx)).await;
     }
 
+    /// Whether the card has yet to read all of a transfer.
+    pub fn is_transferring(&self, tag: u16) -> bool {
+        self.transfers.borrow().is_busy(tag)
+    }
+
     /// Fails the transfers that have not ended, without closing: no more is received.
     pub fn fail_transfers(&self) {
         self.transfers.borrow_mut().close();

@@ -163,7 +163,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    fn is_busy(&self, tag: u16) -> bool {
+    pub fn is_busy(&self, tag: u16) -> bool {
         self.tags.get(usize::from(tag)).is_some_and(|tag| tag.reading.is_some())
     }
 

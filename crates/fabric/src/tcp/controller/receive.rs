@@ -270,10 +270,14 @@ impl Connection {
         self.push(|out| out.push_head(&head));
     }
 
-    /// Waits until the host has sent what a [`Transfer`] asked for that was dropped. The tag is the next command's
-    /// then.
-    pub async fn rest_of_transfer(&self, tag: u16) {
-        poll_fn(|cx| self.transfers.borrow_mut().poll_rest(tag, cx)).await;
+    /// Waits until the host has sent what a [`Transfer`] asked for; false when no more is received before that.
+    pub async fn rest_of_transfer(&self, tag: u16) -> bool {
+        poll_fn(|cx| self.transfers.borrow_mut().poll_rest(tag, cx)).await
+    }
+
+    /// Whether the host has been asked for data of a transfer and has not sent it all.
+    pub fn is_transferring(&self, tag: u16) -> bool {
+        self.transfers.borrow().is_under_way(tag)
     }
 
     /// Fails the transfers that have not ended, without closing: no more is received.

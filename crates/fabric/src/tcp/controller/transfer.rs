@@ -47,7 +47,7 @@ impl Future for Transfer<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, tag, stage } = self.get_mut();
         match mem::replace(stage, Stage::Done) {
-            Stage::Idle { .. } if connection.is_closed() => {
+            Stage::Idle { .. } if connection.transfers.borrow().closed => {
                 return Poll::Ready(Err(TransferError::Closed));
             }
             Stage::Idle { cid, length, buffer } => {
@@ -87,12 +87,16 @@ enum Tag {
     /// The data is to come, and is not wanted.
     Discarded(Option<Waker>),
     Ended(Result<Buffer, TransferError>),
+    /// No more is received: the host may have yet to send some of the data.
+    Cut,
 }
 
 /// Transfers by tag. A tag is the command's slot, so there are never more than the queue's depth.
 #[derive(Default)]
 pub struct Transfers {
     tags: Vec<Tag>,
+    /// None is to begin any more.
+    closed: bool,
 }
 
 impl Transfers {
@@ -122,7 +126,7 @@ impl Transfers {
         }
         if complete && let Tag::Discarded(waiter) = transfer {
             let waiter = waiter.take();
-            *transfer = Tag::Ended(Err(TransferError::Closed));
+            *transfer = Tag::Idle;
             waiter.into_iter().for_each(Waker::wake);
         } else if complete
             && let Tag::Active { buffer, digest_ok, waiter, .. } = mem::take(transfer)
@@ -139,7 +143,7 @@ impl Transfers {
     pub fn oldest(&self, now: u32) -> Option<u32> {
         let ages = self.tags.iter().filter_map(|transfer| match transfer {
             Tag::Active { since, .. } => Some(now.wrapping_sub(*since)),
-            Tag::Idle | Tag::Discarded(_) | Tag::Ended(_) => None,
+            Tag::Idle | Tag::Discarded(_) | Tag::Ended(_) | Tag::Cut => None,
         });
         ages.max()
     }
@@ -151,12 +155,18 @@ impl Transfers {
         }
     }
 
+    /// Whether the host has been asked for data that somebody waits for, and has not sent it all.
+    pub fn is_under_way(&self, tag: u16) -> bool {
+        matches!(self.tags.get(usize::from(tag)), Some(Tag::Active { .. }))
+    }
+
     /// Fails every transfer that has not ended.
     pub fn close(&mut self) {
+        self.closed = true;
         for transfer in &mut self.tags {
             if let Tag::Active { waiter, .. } | Tag::Discarded(waiter) = transfer {
                 let waiter = waiter.take();
-                *transfer = Tag::Ended(Err(TransferError::Closed));
+                *transfer = Tag::Cut;
                 if let Some(waker) = waiter {
                     waker.wake();
                 }
@@ -164,12 +174,13 @@ impl Transfers {
         }
     }
 
-    /// Ready when the tag is idle; what came of its transfer is dropped.
-    pub fn poll_rest(&mut self, tag: u16, cx: &mut Context<'_>) -> Poll<()> {
-        if usize::from(tag) >= self.tags.len() {
-            return Poll::Ready(());
+    /// Ready when the tag is idle, or its transfer was cut off; false then. What came of it is dropped.
+    pub fn poll_rest(&mut self, tag: u16, cx: &mut Context<'_>) -> Poll<bool> {
+        match self.tags.get(usize::from(tag)) {
+            None | Some(Tag::Idle) => Poll::Ready(true),
+            Some(Tag::Cut) => Poll::Ready(false),
+            Some(_) => self.poll(tag, cx).map(|_| true),
         }
-        self.poll(tag, cx).map(drop)
     }
 
     /// The transfer's result, once it has ended; the tag is idle again then.
@@ -178,6 +189,10 @@ impl Transfers {
         match mem::take(transfer) {
             Tag::Idle => Poll::Ready(Err(TransferError::Closed)),
             Tag::Ended(result) => Poll::Ready(result),
+            Tag::Cut => {
+                *transfer = Tag::Cut;
+                Poll::Ready(Err(TransferError::Closed))
+            }
             Tag::Discarded(_) => {
                 *transfer = Tag::Discarded(Some(cx.waker().clone()));
                 Poll::Pending
@@ -218,7 +233,7 @@ mod tests {
             // Nothing is asked for before it is polled.
             drop(connection.transfer(0, 7, 4096, buffer::alloc(4096).await));
             assert_eq!(buffer::pool().available(), all);
-            connection.rest_of_transfer(0).await;
+            assert!(connection.rest_of_transfer(0).await, "there is none");
 
             let mut transfer = connection.transfer(0, 7, 4096, buffer::alloc(4096).await);
             let asked = poll_fn(|cx| Poll::Ready(Pin::new(&mut transfer).poll(cx))).await;
@@ -228,7 +243,7 @@ mod tests {
             let rest = reactor::timeout(Duration::from_secs(1), connection.rest_of_transfer(0));
             assert!(rest.await.is_err(), "the host has yet to send the data");
             connection.close();
-            connection.rest_of_transfer(0).await;
+            assert!(!connection.rest_of_transfer(0).await, "it never came");
         });
     }
 }

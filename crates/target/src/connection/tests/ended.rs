@@ -39,6 +39,22 @@ fn what_a_lost_host_has_under_way_ends_with_the_piece_that_the_backend_has() {
     });
 }
 
+/// It lets go of what it is sending, and may have the command done again while it sends, when it hears of the end.
+#[test]
+fn a_host_that_sends_data_hears_nothing_of_the_command_when_its_queue_ends() {
+    with_target(|address, target| async move {
+        let (admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        queue.command(&write(7, 0, 64, false), &[]).await;
+        let Seen::Ready { ttag, .. } = queue.next().await else { panic!("no R2T") };
+        let pdu = queue.data(7, ttag, 0, &[1; 16_384], false);
+        queue.send(&pdu).await;
+        drop(admin);
+        assert_eq!(queue.next().await, Seen::Closed);
+        until_empty(&target).await;
+    });
+}
+
 #[test]
 fn a_denial_is_done_when_no_drive_has_commands_of_the_host() {
     with_target(|address, target| async move {

@@ -40,16 +40,23 @@ fn add(target: &Target, backend: Backend, block_size: u32) {
     assert_eq!(target.add_namespace(&nqn(SUBSYSTEM), &spec), Ok(2));
 }
 
-/// Has a write of namespace 2 wait for its data, removes the namespace, and sends the data then.
+/// Has a write of namespace 2 wait for half its data, removes the namespace, and sends the rest then. A host once heard of
+/// the end of a write while it sent for it, and let go of what it was sending.
 async fn write_late(queue: &mut Peer, target: &Target, blocks: u16) {
     queue.command(&of_second(write(7, 0, blocks, false)), &[]).await;
     let Seen::Ready { ttag, length, .. } = queue.next().await else { panic!("no R2T") };
-    target.remove_namespace(&nqn(SUBSYSTEM), 2).unwrap().done().await;
-    let status = queue.response().await.status();
-    assert!(status.is(Status::INVALID_NAMESPACE_OR_FORMAT) && status.dnr(), "{status:?}");
-    let data = vec![0xee; usize::try_from(length).unwrap()];
-    let pdu = queue.data(7, ttag, 0, &data, true);
+    let half = vec![0xee; usize::try_from(length / 2).unwrap()];
+    let pdu = queue.data(7, ttag, 0, &half, false);
     queue.send(&pdu).await;
+    target.remove_namespace(&nqn(SUBSYSTEM), 2).unwrap().done().await;
+    queue.command(&read(6, 0, 1), &[]).await;
+    assert!(matches!(queue.next().await, Seen::Data { cid: 6, .. }), "no answer yet");
+    let pdu = queue.data(7, ttag, length / 2, &half, true);
+    queue.send(&pdu).await;
+    let cqe = queue.response().await;
+    let status = cqe.status();
+    assert!(status.is(Status::INVALID_NAMESPACE_OR_FORMAT) && status.dnr(), "{cqe:?}");
+    assert_eq!(cqe.cid, 7);
     // The queue goes on; and what it answers behind the data shows that the data has been taken.
     queue.command(&of_second(read(8, 0, 1)), &[]).await;
     assert!(queue.response().await.status().is(Status::INVALID_NAMESPACE_OR_FORMAT));
@@ -98,9 +105,9 @@ fn a_write_whose_data_comes_after_its_namespace_was_removed_lands_in_no_volume()
         queue.command(&sqe, &[]).await;
         let Seen::Ready { ttag, .. } = queue.next().await else { panic!("no R2T") };
         target.remove_namespace(&nqn(SUBSYSTEM), 2).unwrap().done().await;
-        assert!(queue.response().await.status().is(Status::INVALID_NAMESPACE_OR_FORMAT));
         let pdu = queue.data(7, ttag, 0, &[0xee; 16 * 4096], true);
         queue.send(&pdu).await;
+        assert!(queue.response().await.status().is(Status::INVALID_NAMESPACE_OR_FORMAT));
         queue.command(&read(9, 0, 1), &[]).await;
         assert!(matches!(queue.next().await, Seen::Data { cid: 9, .. }));
         let mut block = vec![0; 4096];

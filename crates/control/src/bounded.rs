@@ -100,6 +100,18 @@ impl<S> Connection<S> {
         }
         result
     }
+
+    /// Ends what would wait on beyond the silence.
+    fn or_over<T>(
+        &mut self,
+        result: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if result.is_pending() && self.until.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        result
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
@@ -109,10 +121,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if read.is_pending() && self.until.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        self.moved(read)
+        let read = self.moved(read);
+        self.or_over(read, cx)
     }
 }
 
@@ -123,15 +133,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.moved(written)
+        let written = self.moved(written);
+        self.or_over(written, cx)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.or_over(flushed, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let ended = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.or_over(ended, cx)
     }
 }
 
@@ -160,5 +173,19 @@ mod tests {
         assert_eq!(one.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(one);
         another.await;
+    }
+
+    /// Who asked again and again for what is long, and read nothing, kept its place for ever.
+    #[tokio::test]
+    async fn who_reads_nothing_of_what_it_asked_for_is_closed_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut bounded = Bounded::new(listener, 1, Duration::from_millis(20));
+        let _silent = UnixStream::connect(&path).await.unwrap();
+        let (mut one, _) = bounded.accept().await;
+        let written = async { while one.write_all(&[0; 1 << 16]).await.is_ok() {} };
+        let written = tokio::time::timeout(Duration::from_secs(20), written).await;
+        assert!(written.is_ok(), "it waits for a client that reads nothing");
     }
 }

@@ -241,6 +241,12 @@ impl Controller {
         self.lock().features.host_behavior.cdfe.get()
     }
 
+    /// Whether the host waits before another attempt for as long as a completion says (Host Behavior Support, Advanced
+    /// Command Retry Enable).
+    pub(crate) fn delays_retries(&self) -> bool {
+        self.lock().features.host_behavior.acre == 1
+    }
+
     /// Controller Status (CSTS).
     #[must_use]
     pub fn status(&self) -> Csts {

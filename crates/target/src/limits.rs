@@ -116,6 +116,10 @@ pub const CHANGED_NAMESPACES_MAX: usize = 1024;
 /// immediate here; an administrator who sets that state by hand has to leave it within this time,
 /// because hosts reset a controller that does not.
 pub const ANA_TRANSITION_SECONDS: u8 = 10;
+/// Delays in units of 100 ms before a host sends a command again that may succeed later (CRDT1 and CRDT2): one second where
+/// the system could not do it just now, five where something has to come back. Hosts try five times more: what a drive
+/// that answers nothing keeps up takes tens of seconds.
+pub const RETRY_DELAYS: [u16; 2] = [10, 50];
 /// Granularity of the Keep Alive Timer in units of 100 ms (KAS): one second.
 pub const KEEP_ALIVE_GRANULARITY: u16 = 10;
 /// Longest Keep Alive Timeout granted, in ms. The spec's field is 32 bits of ms (49 days); a dead

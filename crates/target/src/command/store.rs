@@ -19,6 +19,7 @@ use super::gather::Gathered;
 use super::{Attached, Slot};
 use crate::limits::{HOLE_BYTES, PART_BYTES, PIECE_BYTES, VOLUME_COMPARE_BYTES};
 use crate::namespace::Backend;
+use crate::queue::AFTER_SHORTLY;
 
 impl Attached {
     /// `length` bytes from `offset` on, in a pool buffer.
@@ -450,7 +451,8 @@ pub(super) fn status_of(error: &media::Error) -> Status {
         Kind::Medium if reading => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         Kind::Medium | Kind::Latched => Status::WRITE_FAULT.with_dnr(),
         // The host may try again: none of these says anything of what the drive keeps.
-        Kind::Gone | Kind::Busy | Kind::Passing | Kind::Timeout => Status::NAMESPACE_NOT_READY,
+        Kind::Passing => Status::NAMESPACE_NOT_READY.with_retry_delay(AFTER_SHORTLY),
+        Kind::Gone | Kind::Busy | Kind::Timeout => Status::NAMESPACE_NOT_READY,
         Kind::TooLarge | Kind::Unsupported => Status::INTERNAL_ERROR.with_dnr(),
     }
 }
@@ -458,6 +460,10 @@ pub(super) fn status_of(error: &media::Error) -> Status {
 /// What became of a command that an NVMe drive got as it was: the drive's word is the host's.
 pub(super) fn status_of_drive(failure: &Failure) -> Status {
     match failure {
+        // But for its delays (Command Retry Delay), which are not ours.
+        Failure::Drive(status) if status.retry_delay() != 0 => {
+            status.with_retry_delay(AFTER_SHORTLY)
+        }
         Failure::Drive(status) => *status,
         // It may come again: hosts hold back what they have for it.
         Failure::Media(error) if error.kind == Kind::Gone => Status::ANA_INACCESSIBLE,

@@ -29,6 +29,14 @@ use crate::controller::{Failure, QueueLease};
 use crate::limits::IO_IN_CAPSULE_BYTES;
 use crate::metrics;
 
+/// Indices of [`RETRY_DELAYS`](crate::limits::RETRY_DELAYS) as completions name them (Command Retry Delay).
+pub(crate) const AFTER_SHORTLY: u8 = 1;
+const AFTER_LATER: u8 = 2;
+
+/// Something has to come back first: a drive, a pool, a path.
+const LATER: [Status; 3] =
+    [Status::NAMESPACE_NOT_READY, Status::ANA_INACCESSIBLE, Status::ANA_TRANSITION];
+
 /// How far the command of a slot is, as Abort must know it.
 #[derive(Clone, Default)]
 enum Phase {
@@ -225,11 +233,29 @@ impl Queue {
     fn complete(&self, request: &Request, cqe: Cqe, payload: Option<Payload>) {
         self.retire(cqe.cid.get());
         self.count(request, cqe.status());
-        let cqe = self.stamped(self.logged(request, cqe));
+        let cqe = self.stamped(self.logged(request, self.delayed(cqe)));
         match payload {
             Some(payload) if !payload.is_empty() => self.connection.respond_data(payload, &cqe),
             _ => self.connection.respond(&cqe),
         }
+    }
+
+    /// Says when a command that may succeed later is to be sent again, to a host that asked for that (Base 2.1, section
+    /// 4.2.3.1). At once, five attempts take some milliseconds.
+    fn delayed(&self, mut cqe: Cqe) -> Cqe {
+        let mut status = cqe.status();
+        if status.is_success() {
+            return cqe;
+        }
+        let is_later = !status.dnr() && LATER.iter().any(|&later| status.is(later));
+        if is_later && status.retry_delay() == 0 {
+            status = status.with_retry_delay(AFTER_LATER);
+        }
+        if status.retry_delay() != 0 && !self.lease.controller().delays_retries() {
+            status = status.with_retry_delay(0);
+        }
+        cqe.status = status.to_field().into();
+        cqe
     }
 
     /// Lets a request go that its host is to hear no more of, and counts it.

@@ -55,6 +55,38 @@ fn a_host_that_sends_data_hears_nothing_of_the_command_when_its_queue_ends() {
     });
 }
 
+/// Five attempts at once are over in milliseconds, and what has to come back takes seconds.
+#[test]
+fn hosts_that_asked_for_it_are_told_to_wait_before_another_attempt() {
+    with_target(|address, target| async move {
+        let spec = NamespaceSpec::new(Backend::Absent { bytes: 1 << 20 }, 512);
+        assert_eq!(target.add_namespace(&nqn(SUBSYSTEM), &spec), Ok(2));
+        let (mut admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        let (mut absent, mut beyond) = (read(3, 0, 1), read(4, 1 << 30, 1));
+        absent.nsid = 2.into();
+        beyond.nsid = 1.into();
+        let mut delays = Vec::new();
+        for acre in [0, 1] {
+            let fid = nvme::feature::fid::HOST_BEHAVIOR;
+            let mut set = nvme::sqe::Sqe::new(nvme::opcode::admin::SET_FEATURES, 5, 0);
+            set.cdw10 = u32::from(fid).into();
+            set.dptr = nvme::sqe::Sgl::in_capsule(0, 512);
+            let mut behavior = [0; 512];
+            behavior[0] = acre;
+            admin.command(&set, &behavior).await;
+            assert!(admin.response().await.status().is_success());
+            for sqe in [&absent, &beyond] {
+                queue.command(sqe, &[]).await;
+                let status = queue.response().await.status();
+                assert!(!status.is_success());
+                delays.push(status.retry_delay());
+            }
+        }
+        assert_eq!(delays, [0, 0, 2, 0]);
+    });
+}
+
 #[test]
 fn a_denial_is_done_when_no_drive_has_commands_of_the_host() {
     with_target(|address, target| async move {

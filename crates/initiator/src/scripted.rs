@@ -78,6 +78,8 @@ pub enum Fault {
     Hostile,
     /// Answers no read until an Abort has ended one.
     Stall,
+    /// The same for all, and no Abort is answered.
+    StallAborts,
     /// Answers nothing on the connections there are; those to come are served.
     Mute,
     /// The ANA log page says that the namespace can be accessed, whatever its commands are told.

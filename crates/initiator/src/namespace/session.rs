@@ -346,18 +346,26 @@ impl Session {
             return std::future::pending().await;
         }
         let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let is_over = || {
+            let since = reactor::now().saturating_sub(limit.saturating_mul(2));
+            self.channels().any(|channel| channel.overdue_since(since))
+        };
         loop {
             reactor::sleep(timeout / TIMEOUT_LOOKS).await;
-            let now = reactor::now();
+            let since = reactor::now().saturating_sub(limit);
             for (qid, channel) in (1..).zip(self.channels()) {
-                let twice = channel.overdue_since(now.saturating_sub(limit.saturating_mul(2)));
-                if twice {
-                    return Error::Timeout { command: "an I/O command", after: timeout * 2 };
+                for cid in channel.overdue(since) {
+                    if is_over() {
+                        return overdue(timeout);
+                    }
+                    // An Abort that fails leaves the command to the next look. One without an answer takes no longer than
+                    // from one to the next: the end is not to wait for each.
+                    let abort = self.controller.abort(qid, cid);
+                    let _ = reactor::timeout(timeout / TIMEOUT_LOOKS, abort).await;
                 }
-                for cid in channel.overdue(now.saturating_sub(limit)) {
-                    // An Abort that fails leaves the command to the next look.
-                    let _ = self.controller.abort(qid, cid).await;
-                }
+            }
+            if is_over() {
+                return overdue(timeout);
             }
         }
     }
@@ -379,6 +387,10 @@ impl Session {
     pub async fn shut_down(&self) -> Result<(), Error> {
         self.controller.shut_down().await
     }
+}
+
+fn overdue(timeout: Duration) -> Error {
+    Error::Timeout { command: "an I/O command", after: timeout * 2 }
 }
 
 /// The namespace's geometry and ANA group.

@@ -111,6 +111,7 @@ impl Link {
                 self.shared.poked.raise();
                 Outcome::Nothing
             }
+            admin::ABORT if self.shared.fault.get() == Fault::StallAborts => Outcome::Nothing,
             admin::ABORT => {
                 self.shared.aborts.set(self.shared.aborts.get() + 1);
                 if self.shared.fault.get() == Fault::Stall {

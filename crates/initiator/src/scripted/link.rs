@@ -245,7 +245,7 @@ impl Link {
                 self.hang_up = true;
                 return Outcome::Nothing;
             }
-            Fault::Stall => return Outcome::Nothing,
+            Fault::Stall | Fault::StallAborts => return Outcome::Nothing,
             Fault::Terminate => {
                 let fes = nvme::pdu::Fes::InvalidPduHeaderField;
                 let fatal = Fatal { fes, fei: 8, header: 0, answer: true };

@@ -217,6 +217,35 @@ fn a_controller_that_does_not_abort_is_reset_and_writes_go_on_at_once() {
     });
 }
 
+/// The end of the association waited for the answer to an Abort of each command, one after the other.
+#[test]
+fn a_controller_that_answers_no_abort_is_given_up_in_time() {
+    let (io_timeout, keep_alive) = (Duration::from_millis(100), Duration::from_secs(60));
+    let timeout = Duration::from_secs(10);
+    with(
+        Options { io_timeout, keep_alive, timeout, ..options() },
+        move |peer, namespace| async move {
+            peer.set_fault(Fault::StallAborts);
+            let started = reactor::now_exact();
+            let reads = [(); 4].map(|()| {
+                let reader = namespace.clone();
+                reactor::spawn(async move {
+                    let mut buffer = reader.buffer(512).await;
+                    reader.read(0, 1, &mut buffer).await
+                })
+            });
+            while peer.seen().0 < 2 {
+                reactor::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(reactor::now_exact() - started < 5_000_000_000);
+            peer.set_fault(Fault::None);
+            for read in reads {
+                read.await.unwrap().unwrap();
+            }
+        },
+    );
+}
+
 #[test]
 fn a_forgotten_write_fences_as_well() {
     with(options(), |peer, namespace| async move {

@@ -27,25 +27,21 @@ pub struct Attached {
     places: OnceCell<Rc<Account>>,
 }
 
-type Known = (*const Namespace, Weak<Ranges>);
-
 thread_local! {
-    /// The ranges of every namespace that a queue of this core has attached. The pointer only
-    /// identifies: while the ranges live, so does an `Attached` that keeps the namespace alive.
-    static RANGES: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+    /// The ranges of every namespace that a queue of this core has attached.
+    static RANGES: RefCell<Vec<Weak<Ranges>>> = const { RefCell::new(Vec::new()) };
 }
 
-fn ranges_of(namespace: &Arc<Namespace>) -> Rc<Ranges> {
+/// This core's ranges of a namespace, known by its fence, which they keep: they may outlive the namespace.
+fn ranges_of(namespace: &Namespace) -> Rc<Ranges> {
     RANGES.with_borrow_mut(|known| {
-        known.retain(|(_, ranges)| ranges.strong_count() > 0);
-        let key = Arc::as_ptr(namespace);
-        if let Some(ranges) =
-            known.iter().find(|(at, _)| *at == key).and_then(|(_, ranges)| ranges.upgrade())
-        {
+        known.retain(|ranges| ranges.strong_count() > 0);
+        let mut ranges = known.iter().filter_map(Weak::upgrade);
+        if let Some(ranges) = ranges.find(|ranges| ranges.are_of(&namespace.fence)) {
             return ranges;
         }
         let ranges = Ranges::join(Arc::clone(&namespace.fence));
-        known.push((key, Rc::downgrade(&ranges)));
+        known.push(Rc::downgrade(&ranges));
         ranges
     })
 }
@@ -144,5 +140,24 @@ impl Attached {
             return Err(Status::NAMESPACE_IS_WRITE_PROTECTED.with_dnr());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::tests::double::{HOST, On, Place, on_reactor};
+
+    /// They were known by the address of the namespace, which another one may have by then.
+    #[test]
+    fn ranges_that_outlive_their_namespace_are_no_others() {
+        on_reactor(async {
+            for _ in 0..100 {
+                let ranges = Place::new(On::Memory, 1, 8, 512).await.attach(HOST).ranges.clone();
+                let next = Place::new(On::Memory, 1, 8, 512).await.attach(HOST);
+                assert!(!Rc::ptr_eq(&ranges, &next.ranges));
+                assert!(Rc::ptr_eq(&ranges_of(&next.namespace), &next.ranges));
+            }
+        });
     }
 }

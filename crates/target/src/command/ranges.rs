@@ -103,6 +103,11 @@ impl Ranges {
         ranges
     }
 
+    /// Whether they are of the namespace behind `fence`.
+    pub fn are_of(&self, fence: &Arc<Fence>) -> bool {
+        Arc::ptr_eq(&self.fence, fence)
+    }
+
     /// Whether a command that completes at once may go ahead on `range`.
     #[inline]
     pub fn is_free(&self, range: LbaRange) -> bool {

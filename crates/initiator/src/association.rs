@@ -62,7 +62,8 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fencing {
     /// When the old association is known to execute nothing any more: its controller has been reset, or it has
-    /// had the time that the specification gives it (Base 2.1, section 9.6).
+    /// had the time that the specification gives it (Base 2.1, section 9.6), and half a minute more where it does not
+    /// say how long it takes to quiesce (CQT 0).
     Proven,
     /// At once: the target is trusted to execute nothing of an association whose connections are closed.
     Trusted,

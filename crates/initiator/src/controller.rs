@@ -27,7 +27,7 @@ use crate::address::RDMA;
 use crate::association::{Association, Options};
 use crate::channel::{Channel, Manner, Outcome};
 use crate::host::HostIdentity;
-use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS};
+use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS, UNREPORTED_QUIESCE};
 use crate::queue::Data;
 
 /// An enabled controller, of an NVM or a discovery subsystem, and its admin queue.
@@ -360,13 +360,17 @@ impl Controller {
 
     /// How long after the loss of its connections the controller may still execute commands: it notices by its
     /// Keep Alive Timer, after twice KATO with command based keep alive and three times with traffic based, and
-    /// takes CQT to quiesce (Base 2.1, section 9.6). It may have rounded KATO up to a multiple of KAS. Says nothing when
+    /// takes CQT to quiesce (Base 2.1, section 9.6); one that reports none is given half a minute, in which most systems
+    /// end what a drive has of theirs. It may have rounded KATO up to a multiple of KAS. Says nothing when
     /// KATO is 0.
     #[must_use]
     pub fn quiesce_time(&self) -> Duration {
         let traffic_based = self.identity.ctratt.get() & bits::CTRATT_TBKAS != 0;
         let times = if traffic_based { 3 } else { 2 };
-        let cqt = Duration::from_millis(self.identity.cqt.get().into());
+        let cqt = match self.identity.cqt.get() {
+            0 => UNREPORTED_QUIESCE,
+            reported => Duration::from_millis(reported.into()),
+        };
         rounded_up(self.association.options.keep_alive, self.identity.kas.get()) * times + cqt
     }
 

@@ -34,6 +34,9 @@ pub const ANA_LOOK_MS: u64 = 50;
 /// Looks per I/O timeout for commands that exceed it: the timeout is kept to a quarter.
 pub const TIMEOUT_LOOKS: u32 = 4;
 
+/// How long a controller may take to quiesce that does not say (CQT 0).
+pub const UNREPORTED_QUIESCE: Duration = Duration::from_secs(30);
+
 /// Milliseconds between looks at CSTS while a controller gets ready or shuts down.
 pub const STATUS_POLL_MS: u64 = 1;
 

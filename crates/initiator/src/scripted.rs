@@ -47,6 +47,8 @@ pub struct Script {
     /// What Identify Controller says of a volatile write cache (VWC), and the namespace's independent features (NSFEAT),
     /// where the controller has them.
     pub cache: (u8, Option<u8>),
+    /// Controller Quiesce Time, milliseconds.
+    pub cqt: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +106,7 @@ impl Default for Script {
             seed: 0,
             windows: true,
             cache: (0, None),
+            cqt: 1,
         }
     }
 }

@@ -44,6 +44,19 @@ async fn connect(peer: &Scripted, subnqn: &str, options: &Options) -> Result<Con
     Controller::connect(&traddr, trsvcid, subnqn, &host, options).await
 }
 
+/// Zero is "not reported", and was taken for none.
+#[test]
+fn a_controller_that_does_not_say_how_long_it_quiesces_is_given_half_a_minute() {
+    for (cqt, given) in [(0, 30_000), (700, 700)] {
+        on_reactor(async move {
+            let peer = Scripted::start(Script { cqt, ..Script::default() });
+            let controller = connect(&peer, SUBNQN, &options()).await.unwrap();
+            let noticed = 2 * options().keep_alive;
+            assert_eq!(controller.quiesce_time(), noticed + Duration::from_millis(given));
+        });
+    }
+}
+
 /// What connecting to a controller with this fault fails with.
 fn failure(fault: Fault) -> Error {
     on_reactor(async move {

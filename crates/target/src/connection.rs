@@ -167,7 +167,7 @@ async fn serve_admin(controller: &Arc<Controller>, queue: &Rc<Queue>) {
 }
 
 async fn serve_io(target: &Arc<Target>, controller: &Arc<Controller>, queue: &Rc<Queue>) {
-    let views = Views::new(target.clone(), controller.clone());
+    let views = Views::new(target.clone(), controller.clone(), queue.number());
     let dispatcher = Dispatcher::new(
         queue.clone(),
         |work| io_work(controller.clone(), views.clone(), work),

@@ -23,7 +23,7 @@ use crate::limits::{
     ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ANA_TRANSITION_SECONDS, ASYNC_EVENT_REQUESTS_MAX,
     COPY_MAX_BLOCKS, COPY_MAX_RANGE_BLOCKS, COPY_MAX_RANGES, DEALLOCATE_BYTES, ERROR_LOG_ENTRIES,
     IO_IN_CAPSULE_BYTES, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_GRANULARITY, MDTS,
-    PERSISTENT_EVENT_LOG_SIZE, RETRY_DELAYS, WZSL,
+    PERSISTENT_EVENT_LOG_SIZE, QUIESCE_MS, RETRY_DELAYS, WZSL,
 };
 use crate::namespace::{Namespace, View};
 use crate::registry::Target;
@@ -98,6 +98,7 @@ pub(crate) fn io_controller(
     let [shortly, later] = RETRY_DELAYS;
     id.crdt1 = shortly.into();
     id.crdt2 = later.into();
+    id.cqt = QUIESCE_MS.into();
     id.anacap = bits::ANACAP_OPTIMIZED
         | bits::ANACAP_NON_OPTIMIZED
         | bits::ANACAP_INACCESSIBLE

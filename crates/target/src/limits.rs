@@ -120,6 +120,10 @@ pub const ANA_TRANSITION_SECONDS: u8 = 10;
 /// the system could not do it just now, five where something has to come back. Hosts try five times more: what a drive
 /// that answers nothing keeps up takes tens of seconds.
 pub const RETRY_DELAYS: [u16; 2] = [10, 50];
+/// Milliseconds after the loss of an association was noticed until nothing of it can undo what its host does by another
+/// (CQT): until all cores know what its commands have under way. What a backend has of them ends before anything else is
+/// written there, however long that takes.
+pub const QUIESCE_MS: u16 = 500;
 /// Granularity of the Keep Alive Timer in units of 100 ms (KAS): one second.
 pub const KEEP_ALIVE_GRANULARITY: u16 = 10;
 /// Longest Keep Alive Timeout granted, in ms. The spec's field is 32 bits of ms (49 days); a dead

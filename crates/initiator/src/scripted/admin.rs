@@ -161,6 +161,7 @@ impl Link {
             cmic: bits::CMIC_ANA,
             anagrpmax: 4.into(),
             nanagrpid: 2.into(),
+            cqt: self.shared.script.cqt.into(),
             ioccsz: (self.shared.script.in_capsule / 16 + 4).into(),
             ..IdentifyController::default()
         }

@@ -5,12 +5,13 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use media::memory::SharedRegion;
+use nvme::nvm::LbaRange;
 use nvme::status::Status;
 use reactor::ReadGuard;
 use reactor::budget::{Account, Ledger};
 use reactor::turns::Party;
 
-use super::ranges::Ranges;
+use super::ranges::{Ranges, UnderWay};
 use crate::namespace::{Backend, Namespace};
 use crate::reservation::{CachedAccess, CommandGroup, HostId};
 
@@ -23,6 +24,8 @@ pub struct Attached {
     host: HostId,
     access: Cell<Option<CachedAccess>>,
     ranges: Rc<Ranges>,
+    /// The number of the queue.
+    queue: u64,
     /// What its host has of a drive's places.
     places: OnceCell<Rc<Account>>,
 }
@@ -46,6 +49,13 @@ fn ranges_of(namespace: &Namespace) -> Rc<Ranges> {
     })
 }
 
+/// The queue with this number is lost: what backends have of its commands comes before what is written there from now on.
+pub(crate) fn lose(queue: u64) {
+    RANGES.with_borrow(|known| {
+        known.iter().filter_map(Weak::upgrade).for_each(|ranges| ranges.lose(queue));
+    });
+}
+
 impl Attached {
     /// `namespace` for a queue of a controller of `host`, on this core. Call on a reactor.
     #[must_use]
@@ -59,7 +69,14 @@ impl Attached {
         };
         let ranges = ranges_of(&namespace);
         let (access, places) = (Cell::new(None), OnceCell::new());
-        Self { namespace, region, host, access, ranges, places }
+        Self { namespace, region, host, access, ranges, queue: 0, places }
+    }
+
+    /// The same for the queue with this number, by which it is [lost](lose).
+    #[must_use]
+    pub(crate) const fn of_queue(mut self, queue: u64) -> Self {
+        self.queue = queue;
+        self
     }
 
     #[must_use]
@@ -77,6 +94,16 @@ impl Attached {
 
     pub(super) fn ranges(&self) -> &Ranges {
         &self.ranges
+    }
+
+    /// As [`Ranges::enter`], for a command of the queue.
+    pub(super) fn enter(&self, range: LbaRange) -> impl Future<Output = UnderWay<'_>> {
+        self.ranges.enter(self.queue, range)
+    }
+
+    /// As [`Ranges::enter_all`], for a command of the queue.
+    pub(super) fn enter_all(&self, ranges: &[LbaRange]) -> impl Future<Output = Vec<UnderWay<'_>>> {
+        self.ranges.enter_all(self.queue, ranges)
     }
 
     /// Where a command's place in the drive is to be taken from: while other hosts are active a drive has little at once, as

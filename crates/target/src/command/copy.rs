@@ -128,7 +128,7 @@ async fn move_blocks(at: &Attached, leg: &Leg, slot: &impl Slot) -> Result<(), S
     let pieces = leg.source.pieces(PIECE_BYTES).zip(leg.destination.pieces(PIECE_BYTES));
     for ((source, length), (destination, _)) in pieces {
         let _place = slot.place(at, length).await?;
-        let _under_way = at.ranges().enter(leg.destination.range).await;
+        let _under_way = at.enter(leg.destination.range).await;
         let _turn = slot.work(4 * length).await?;
         from.permit(CommandGroup::Read)?;
         at.permit_change()?;

@@ -28,6 +28,8 @@ pub(super) struct Hold {
 pub(super) enum Ask {
     /// Keep off the range; answer when nothing is under way on it.
     Hold(Hold, Answer),
+    /// Keep off these ranges: a lost queue has commands under way there.
+    Keep(Vec<Hold>),
     Release(u64),
     /// Answer when everything that the backend has now has ended.
     Drain(Answer),
@@ -75,6 +77,8 @@ impl Core {
 struct State {
     cores: Vec<Arc<Core>>,
     holds: Vec<Hold>,
+    /// What lost queues have under way, which may overlap.
+    kept: Vec<Hold>,
     /// Who waits to claim, in the order in which they came.
     waiting: BTreeMap<u64, Waker>,
     next: u64,
@@ -113,7 +117,8 @@ impl Future for Claim<'_> {
         let Self { fence, range, place } = *self;
         let mut state = lock(&fence.state);
         let full = state.holds.len() >= HOLDS_MAX;
-        if full || state.holds.iter().any(|hold| hold.range.overlaps(range)) {
+        let mut others = state.holds.iter().chain(&state.kept);
+        if full || others.any(|hold| hold.range.overlaps(range)) {
             let place = place.unwrap_or_else(|| state.ticket());
             state.waiting.insert(place, cx.waker().clone());
             self.place = Some(place);
@@ -149,7 +154,8 @@ impl Fence {
         let core = Arc::<Core>::default();
         let mut state = lock(&self.state);
         state.cores.push(Arc::clone(&core));
-        (core, state.holds.clone(), state.closed)
+        let holds = state.holds.iter().chain(&state.kept).copied().collect();
+        (core, holds, state.closed)
     }
 
     /// Closes the namespace on every core, for good: `answers` has them all when no backend's command is left.
@@ -182,10 +188,26 @@ impl Fence {
         Claim { fence: self, range, place: None }
     }
 
+    /// Keeps every core but `own` off these ranges, whoever holds a part of them.
+    pub(super) fn keep(
+        &self,
+        ranges: impl Iterator<Item = LbaRange>,
+        own: &Arc<Core>,
+    ) -> Vec<Hold> {
+        let mut state = lock(&self.state);
+        let kept: Vec<_> = ranges.map(|range| Hold { id: state.ticket(), range }).collect();
+        state.kept.extend(&kept);
+        for core in state.cores.iter().filter(|core| !Arc::ptr_eq(core, own)) {
+            core.ask(Ask::Keep(kept.clone()));
+        }
+        kept
+    }
+
     /// Ends a hold on every core but `own`.
     pub(super) fn release(&self, id: u64, own: &Arc<Core>) {
         let mut state = lock(&self.state);
         state.holds.retain(|hold| hold.id != id);
+        state.kept.retain(|hold| hold.id != id);
         for core in state.cores.iter().filter(|core| !Arc::ptr_eq(core, own)) {
             core.ask(Ask::Release(id));
         }

@@ -86,7 +86,7 @@ impl Attached {
     /// heap: rare, and short, because a hold lasts as long as a compare and a write of one block.
     pub async fn enter_with(&self, data: Gathered, range: LbaRange) -> (Gathered, UnderWay<'_>) {
         let data = if self.ranges().is_free(range) { data } else { data.onto_heap() };
-        (data, self.ranges().enter(range).await)
+        (data, self.enter(range).await)
     }
 }
 

@@ -43,6 +43,7 @@ use reactor::budget::Grant;
 use reactor::buffer::Buffer;
 
 pub use attached::Attached;
+pub(crate) use attached::lose;
 pub use blocks::Blocks;
 pub use compare::compare_and_write;
 pub use fence::Fence;

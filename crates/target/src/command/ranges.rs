@@ -30,7 +30,7 @@ pub struct Ranges {
     fence: Arc<Fence>,
     core: Arc<Core>,
     holds: RefCell<Vec<Hold>>,
-    under_way: RefCell<Slab<LbaRange>>,
+    under_way: RefCell<Slab<Entered>>,
     /// Raised after everything that ends here.
     ended: Signal,
     /// Holds that wait for what is under way.
@@ -43,6 +43,16 @@ pub struct Ranges {
     places: Rc<Ledger>,
     /// The namespace was removed.
     closed: Cell<bool>,
+}
+
+/// What entered.
+#[derive(Debug)]
+struct Entered {
+    range: LbaRange,
+    /// The number of its queue.
+    queue: u64,
+    /// The hold that keeps others off since its queue was lost.
+    kept: Option<u64>,
 }
 
 /// A command under way on a range; leaves when dropped.
@@ -121,14 +131,15 @@ impl Ranges {
         self.is_free(range) && !self.under_way.borrow().is_full()
     }
 
-    /// Enters a command that takes more than one poll, as soon as nobody holds its range.
-    pub async fn enter(&self, range: LbaRange) -> UnderWay<'_> {
+    /// Enters a command of the queue with this number that takes more than one poll, as soon as nobody holds its range.
+    pub async fn enter(&self, queue: u64, range: LbaRange) -> UnderWay<'_> {
         let _entering = Counted::new(&self.entering);
         self.until(|| {
             if !self.is_free(range) {
                 return None;
             }
-            let index = self.under_way.borrow_mut().insert(range).ok()?;
+            let entered = Entered { range, queue, kept: None };
+            let index = self.under_way.borrow_mut().insert(entered).ok()?;
             Some(UnderWay { ranges: self, index })
         })
         .await
@@ -136,7 +147,7 @@ impl Ranges {
 
     /// Enters a command of many ranges, of all at once: one that had some of them and waited for another would wait for whoever
     /// holds that, who may wait for what it has.
-    pub async fn enter_all(&self, ranges: &[LbaRange]) -> Vec<UnderWay<'_>> {
+    pub async fn enter_all(&self, queue: u64, ranges: &[LbaRange]) -> Vec<UnderWay<'_>> {
         let _entering = Counted::new(&self.entering);
         self.until(|| {
             let mut under_way = self.under_way.borrow_mut();
@@ -144,7 +155,9 @@ impl Ranges {
             if !has_room || !ranges.iter().all(|range| self.is_free(*range)) {
                 return None;
             }
-            let enter = |range: &LbaRange| under_way.insert(*range).ok();
+            let enter = |range: &LbaRange| {
+                under_way.insert(Entered { range: *range, queue, kept: None }).ok()
+            };
             let entered: Vec<_> = ranges.iter().filter_map(enter).collect();
             Some(entered.into_iter().map(|index| UnderWay { ranges: self, index }).collect())
         })
@@ -161,6 +174,29 @@ impl Ranges {
         self.cleared(range).await;
         poll_fn(|cx| others.poll(cx)).await;
         held
+    }
+
+    /// A queue is lost: what it has under way here comes before everything that enters from now on, on whatever core. Its
+    /// host takes those commands for ended some time after the loss, and writes there by another queue; but nothing takes
+    /// them back from a backend that is slow.
+    pub fn lose(&self, queue: u64) {
+        let mut under_way = self.under_way.borrow_mut();
+        let is_lost = |entered: &Entered| entered.queue == queue && entered.kept.is_none();
+        let lost: Vec<_> = under_way
+            .iter()
+            .filter(|(_, entered)| is_lost(entered))
+            .map(|(index, entered)| (index, entered.range))
+            .collect();
+        if lost.is_empty() {
+            return;
+        }
+        let kept = self.fence.keep(lost.iter().map(|(_, range)| *range), &self.core);
+        for ((index, _), hold) in lost.iter().zip(&kept) {
+            if let Some(entered) = under_way.get_mut(*index) {
+                entered.kept = Some(hold.id);
+            }
+        }
+        self.holds.borrow_mut().extend(kept);
     }
 
     /// Whether the namespace was removed.
@@ -191,6 +227,10 @@ impl Ranges {
         if self.entering.get() > 0 {
             reactor::yield_now().await;
         }
+        self.note(hold);
+    }
+
+    fn note(&self, hold: Hold) {
         let mut holds = self.holds.borrow_mut();
         if !holds.iter().any(|other| other.id == hold.id) {
             holds.push(hold);
@@ -204,7 +244,7 @@ impl Ranges {
 
     fn under_way_on(&self, range: LbaRange) -> usize {
         let under_way = self.under_way.borrow();
-        under_way.iter().filter(|(_, entered)| entered.overlaps(range)).count()
+        under_way.iter().filter(|(_, entered)| entered.range.overlaps(range)).count()
     }
 
     async fn cleared(&self, range: LbaRange) {
@@ -240,6 +280,7 @@ async fn attend(core: Arc<Core>, ranges: Weak<Ranges>) {
                     ranges.place(hold).await;
                     reactor::spawn(answer_cleared(Rc::clone(&ranges), hold.range, answer));
                 }
+                Ask::Keep(holds) => holds.into_iter().for_each(|hold| ranges.note(hold)),
                 Ask::Release(id) => ranges.lift(id),
                 Ask::Drain(answer) => {
                     reactor::spawn(answer_drained(Rc::clone(&ranges), answer));
@@ -275,8 +316,12 @@ impl Drop for UnderWay<'_> {
         let entered = self.ranges.under_way.borrow_mut().remove(self.index);
         assert!(entered.is_some(), "a command that leaves has entered");
         if let Some(entered) = entered {
+            if let Some(id) = entered.kept {
+                self.ranges.fence.release(id, &self.ranges.core);
+                self.ranges.holds.borrow_mut().retain(|hold| hold.id != id);
+            }
             let all = self.ranges.clearing.borrow();
-            for clearing in all.iter().filter(|clearing| clearing.range.overlaps(entered)) {
+            for clearing in all.iter().filter(|clearing| clearing.range.overlaps(entered.range)) {
                 // One whose hold was given up counts what came after, too, and nobody asks.
                 clearing.left.set(clearing.left.get().saturating_sub(1));
                 if clearing.left.get() == 0 {
@@ -314,7 +359,7 @@ mod tests {
             let ranges = Ranges::join(Arc::default());
             let first = ranges.hold(range(10, 1)).await;
             let wanted = [range(100, 1), range(10, 1), range(101, 1)];
-            let mut many = pin!(ranges.enter_all(&wanted));
+            let mut many = pin!(ranges.enter_all(0, &wanted));
             assert!(at_once(many.as_mut()).is_none());
             let second = ranges.hold(range(100, 2));
             let second = reactor::timeout(Duration::from_secs(60), second).await.unwrap();
@@ -334,7 +379,7 @@ mod tests {
         on_reactor(async {
             let ranges = alone();
             let first = at_once(ranges.hold(range(0, 8))).unwrap();
-            let mut write = pin!(ranges.enter(range(4, 1)));
+            let mut write = pin!(ranges.enter(0, range(4, 1)));
             assert!(at_once(write.as_mut()).is_none());
             let mut second = pin!(ranges.hold(range(0, 8)));
             assert!(at_once(second.as_mut()).is_none());
@@ -353,7 +398,7 @@ mod tests {
     fn the_end_of_a_command_costs_holds_little_however_much_is_under_way() {
         on_reactor(async {
             let ranges = alone();
-            let enter = |n| at_once(ranges.enter(range(n, 1))).unwrap();
+            let enter = |n| at_once(ranges.enter(0, range(n, 1))).unwrap();
             let mut under_way: Vec<_> = (0..60_000).map(enter).collect();
             // Of what came last, which is looked at last.
             let last = 60_000 - u64::try_from(crate::limits::HOLDS_MAX).unwrap();
@@ -376,12 +421,12 @@ mod tests {
     fn a_hold_waits_for_writes_under_way_and_keeps_later_ones_out() {
         on_reactor(async {
             let ranges = alone();
-            let first = at_once(ranges.enter(range(0, 8))).unwrap();
-            let elsewhere = at_once(ranges.enter(range(8, 8))).unwrap();
+            let first = at_once(ranges.enter(0, range(0, 8))).unwrap();
+            let elsewhere = at_once(ranges.enter(0, range(8, 8))).unwrap();
             let mut hold = pin!(ranges.hold(range(4, 1)));
             assert!(at_once(hold.as_mut()).is_none(), "a write is under way");
             assert!(!ranges.is_free(range(4, 1)), "the hold already keeps others out");
-            let mut late = pin!(ranges.enter(range(0, 8)));
+            let mut late = pin!(ranges.enter(0, range(0, 8)));
             assert!(at_once(late.as_mut()).is_none());
             drop(first);
             let held = at_once(hold.as_mut()).unwrap();
@@ -397,7 +442,7 @@ mod tests {
     fn a_hold_given_up_while_it_waits_lets_others_in() {
         on_reactor(async {
             let ranges = alone();
-            let _write = at_once(ranges.enter(range(0, 8))).unwrap();
+            let _write = at_once(ranges.enter(0, range(0, 8))).unwrap();
             {
                 let mut hold = Box::pin(ranges.hold(range(0, 1)));
                 assert!(at_once(hold.as_mut()).is_none());
@@ -437,7 +482,7 @@ mod tests {
         on_reactor(async {
             let fence = Arc::<Fence>::default();
             let (here, there) = (Ranges::join(Arc::clone(&fence)), Ranges::join(fence));
-            let write = at_once(there.enter(range(0, 4))).unwrap();
+            let write = at_once(there.enter(0, range(0, 4))).unwrap();
             let mut hold = pin!(here.hold(range(3, 1)));
             assert!(at_once(hold.as_mut()).is_none());
             // The other core's task runs.
@@ -447,10 +492,43 @@ mod tests {
             assert!(at_once(hold.as_mut()).is_none(), "its write is under way");
             drop(write);
             let held = hold.await;
-            let mut late = pin!(there.enter(range(0, 4)));
+            let mut late = pin!(there.enter(0, range(0, 4)));
             assert!(at_once(late.as_mut()).is_none());
             drop(held);
             drop(late.await);
+        });
+    }
+
+    /// A write that a slow drive had of a lost association was done after its host's next write to the same blocks.
+    #[test]
+    fn what_a_lost_queue_has_under_way_keeps_every_core_off_its_blocks() {
+        on_reactor(async {
+            let fence = Arc::<Fence>::default();
+            let (here, there) = (Ranges::join(Arc::clone(&fence)), Ranges::join(fence.clone()));
+            let lost = at_once(here.enter(1, range(0, 4))).unwrap();
+            let also = at_once(here.enter(1, range(2, 4))).unwrap();
+            let _other = at_once(here.enter(2, range(8, 4))).unwrap();
+            here.lose(1);
+            assert!(at_once(here.enter(3, range(3, 1))).is_none(), "at once");
+            // The other core's task runs.
+            reactor::yield_now().await;
+            let joined = Ranges::join(fence);
+            let mut hold = pin!(there.hold(range(1, 1)));
+            for ranges in [&here, &there, &joined] {
+                assert!(at_once(ranges.enter(3, range(3, 1))).is_none());
+                assert!(at_once(ranges.enter(3, range(6, 6))).is_some(), "others' blocks are free");
+            }
+            assert!(at_once(hold.as_mut()).is_none());
+            drop(lost);
+            reactor::yield_now().await;
+            for ranges in [&here, &there, &joined] {
+                assert!(at_once(ranges.enter(3, range(0, 2))).is_some());
+                assert!(at_once(ranges.enter(3, range(3, 1))).is_none(), "it had two");
+            }
+            drop(also);
+            reactor::yield_now().await;
+            assert!(at_once(there.enter(3, range(3, 1))).is_some());
+            drop(hold.await);
         });
     }
 
@@ -485,7 +563,7 @@ mod tests {
             let late = Ranges::join(fence);
             assert!(!late.is_free(range(0, 1)));
             drop(held);
-            let _entered = late.enter(range(0, 1)).await;
+            let _entered = late.enter(0, range(0, 1)).await;
         });
     }
 }

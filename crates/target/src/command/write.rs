@@ -73,7 +73,7 @@ pub async fn go_on(
             false => None,
         };
         // Nobody ran since it was begun: what is in the capsule was still there, and the range is entered at once.
-        let _under_way = at.ranges().enter(run.range).await;
+        let _under_way = at.enter(run.range).await;
         if data.is_some() {
             slot.permit()?;
         }

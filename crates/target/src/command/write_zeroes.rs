@@ -16,7 +16,7 @@ pub async fn write_zeroes(
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     at.permit_change()?;
-    let _under_way = at.ranges().enter(run.range).await;
+    let _under_way = at.enter(run.range).await;
     at.permit_change()?;
     at.zero(run, command.deallocate, command.fua, slot).await?;
     // An NVMe drive was told.

@@ -8,6 +8,7 @@ pub mod slots;
 pub mod view;
 
 use core::cell::{Cell, RefCell};
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use std::rc::Rc;
 
@@ -37,6 +38,8 @@ const AFTER_LATER: u8 = 2;
 const LATER: [Status; 3] =
     [Status::NAMESPACE_NOT_READY, Status::ANA_INACCESSIBLE, Status::ANA_TRANSITION];
 
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
 /// How far the command of a slot is, as Abort must know it.
 #[derive(Clone, Default)]
 enum Phase {
@@ -59,6 +62,8 @@ pub struct Queue {
     /// The Disconnect that ends the queue, until all its other commands have ended.
     pub(crate) disconnect: RefCell<Option<Request>>,
     lease: Rc<QueueLease>,
+    /// Names it among all that there ever are.
+    number: u64,
     /// Its part of what its host may have.
     seat: Seat,
     /// Entries of the submission queue.
@@ -95,6 +100,7 @@ impl Queue {
             ended: Notify::default(),
             disconnect: RefCell::default(),
             lease,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             seat,
             size,
             flow_control,
@@ -112,6 +118,11 @@ impl Queue {
     #[must_use]
     pub fn qid(&self) -> u16 {
         self.lease.qid()
+    }
+
+    /// Names it among all that there ever are; never 0.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
     }
 
     /// Entries of the submission queue.
@@ -317,9 +328,10 @@ impl Queue {
     }
 
     /// Aborts every command that has not begun to change anything, and those that come to wait from now on: the
-    /// queue ends.
+    /// queue ends. What backends have of it comes before what hosts write there from now on.
     pub(crate) fn abort_waiting(&self) {
         self.ending.set(true);
+        crate::command::lose(self.number);
         self.abort_where(Status::ABORTED_SQ_DELETION, |_, _| true);
     }
 

@@ -61,13 +61,16 @@ pub fn refresh_all() {
 pub struct Views {
     target: Arc<Target>,
     controller: Arc<Controller>,
+    /// The queue's number.
+    queue: u64,
     current: RefCell<Rc<LocalView>>,
 }
 
 impl Views {
-    pub fn new(target: Arc<Target>, controller: Arc<Controller>) -> Rc<Self> {
+    pub fn new(target: Arc<Target>, controller: Arc<Controller>, queue: u64) -> Rc<Self> {
         let empty = LocalView { epoch: u64::MAX, namespaces: Vec::new() };
-        let views = Rc::new(Self { target, controller, current: RefCell::new(Rc::new(empty)) });
+        let current = RefCell::new(Rc::new(empty));
+        let views = Rc::new(Self { target, controller, queue, current });
         VIEWS.with_borrow_mut(|all| {
             all.retain(|known| known.strong_count() > 0);
             all.push(Rc::downgrade(&views));
@@ -130,7 +133,8 @@ impl Views {
             host: self.controller.host().nqn.to_string(),
             nsid: namespace.nsid,
         };
-        let attached = Rc::new(Attached::new(namespace.clone(), self.controller.host_id()));
+        let attached = Attached::new(namespace.clone(), self.controller.host_id());
+        let attached = Rc::new(attached.of_queue(self.queue));
         Local { attached, labels, counters: OnceCell::new() }
     }
 }

@@ -55,7 +55,7 @@ fn the_controller_advertises_what_hosts_need_and_what_is_kept() {
     assert_ne!(id.sgls.get() & 3, 0);
     assert_ne!((id.kas.get(), id.maxcmd.get()), (0, 0));
     assert_eq!((id.sqes, id.cqes), (0x66, 0x44));
-    assert_eq!((id.crdt1.get(), id.crdt2.get()), (10, 50));
+    assert_eq!((id.crdt1.get(), id.crdt2.get(), id.cqt.get()), (10, 50, 500));
     assert_eq!(nvme::nqn::field_str(&id.subnqn), Ok(SUBSYSTEM));
     assert_eq!(nvme::identify::ascii(&id.mn), "Flashloom");
     assert_eq!((id.nn.get(), id.mnan.get()), (1024, 1024));

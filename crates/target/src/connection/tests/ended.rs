@@ -55,6 +55,38 @@ fn a_host_that_sends_data_hears_nothing_of_the_command_when_its_queue_ends() {
     });
 }
 
+/// Its host takes the first for ended, and for done again or not.
+#[test]
+fn a_write_of_a_lost_association_comes_before_the_next_ones_to_its_blocks() {
+    with_target(|address, target| async move {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("drive");
+        let options = OpenDrive { create: Some(1 << 20), block_size: 512, ..OpenDrive::default() };
+        let slow = Duration::from_millis(100);
+        let plan = FaultPlan { delay_ppm: 1_000_000, delay: slow..slow, ..FaultPlan::default() };
+        let drive = Drive::open(&path, options).unwrap().with_faults(plan);
+        let spec = NamespaceSpec::new(Backend::Drive(Arc::new(drive)), 512);
+        assert_eq!(target.add_namespace(&nqn(SUBSYSTEM), &spec), Ok(2));
+        let (lost_admin, cntlid) = admin(address).await;
+        let mut lost = io(address, cntlid, PLAIN, 32).await;
+        let mut sqe = write(1, 0, 8, true);
+        sqe.nsid = 2.into();
+        let began = reactor::now_exact();
+        lost.command(&sqe, &[0xaa; 4096]).await;
+        // Its answer comes when the write is the drive's.
+        lost.command(&read(3, 0, 1), &[]).await;
+        assert!(matches!(lost.next().await, Seen::Data { cid: 3, .. }));
+        drop((lost, lost_admin));
+        let (_admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        queue.command(&sqe, &[0xbb; 4096]).await;
+        assert!(queue.response().await.status().is_success());
+        let took = reactor::now_exact() - began;
+        assert!(took >= 200_000_000, "the drive had both at once: {took} ns");
+        assert_eq!(std::fs::read(&path).unwrap()[..4096], [0xbb; 4096]);
+    });
+}
+
 /// Five attempts at once are over in milliseconds, and what has to come back takes seconds.
 #[test]
 fn hosts_that_asked_for_it_are_told_to_wait_before_another_attempt() {

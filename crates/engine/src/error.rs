@@ -68,6 +68,11 @@ impl Error {
         cause.is_some_and(|error| error.kind == media::Kind::Medium)
     }
 
+    /// Whether whoever tries again may succeed.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.kind, Kind::Full | Kind::Busy)
+    }
+
     /// Whether a device did not answer in time.
     pub(crate) fn is_timeout(&self) -> bool {
         let cause = std::error::Error::source(self).and_then(|e| e.downcast_ref::<media::Error>());

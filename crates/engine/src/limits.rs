@@ -127,6 +127,9 @@ const _: () = assert!(WRITE_PATIENCE.as_secs() < TRANSFER_DEADLINES.0.as_secs())
 pub(crate) const PUT_PATIENCE: Duration = Duration::from_secs(20);
 const _: () = assert!(WRITE_PATIENCE.as_secs() < PUT_PATIENCE.as_secs());
 
+/// For how long there has to be no space behind the drives until a pool that is closed waits for none any more.
+pub(crate) const CLOSING_PATIENCE: Duration = Duration::from_secs(3);
+
 /// How long a hole waits for room in the log while there is no space behind it: then it is refused, as writes are at once,
 /// for it holds up all that comes after it, and who changes volumes.
 pub(crate) const HOLE_PATIENCE: Duration = Duration::from_secs(5);

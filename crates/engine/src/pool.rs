@@ -130,6 +130,8 @@ struct Inner {
     throttle: Arc<Throttle>,
     /// Namespaces of other targets that have the log, or had it.
     remotes: RefCell<Vec<copies::RemoteCopy>>,
+    /// What that will be of a log that was moved, and not all drives have labels that say so.
+    half_moved: RefCell<Option<Vec<copies::RemoteCopy>>>,
     /// Drives that were taken back since the pool was opened, by index.
     returned: RefCell<BTreeMap<u16, rejoin::Returned>>,
     /// Drives that are being emptied, or were last.
@@ -180,6 +182,7 @@ impl Inner {
             widening: Semaphore::new(1),
             throttle: Arc::default(),
             remotes: RefCell::default(),
+            half_moved: RefCell::default(),
             returned: RefCell::default(),
             rebuilding: RefCell::default(),
             scrubbing: RefCell::default(),
@@ -265,11 +268,7 @@ impl Pool {
             return None;
         }
         // What is under way may wait for that, and would for ever.
-        let hasten = |shard: Rc<Shard>| async move {
-            shard.wait_for_no_space();
-            Ok(())
-        };
-        let _ = self.each(hasten).await;
+        self.wait_for_no_space().await;
         self.end_rebuild().await;
         self.end_scrub().await;
         inner.common.superblock.members.wake();
@@ -283,6 +282,16 @@ impl Pool {
         let (volumes, snapshots) = (inner.volumes.borrow(), inner.snapshots.borrow());
         volumes.values().chain(snapshots.values()).for_each(|state| state.close());
         Some([turn, copies, taking, looks, rejoins, widens])
+    }
+
+    /// As [`Shard::wait_for_no_space`], in all of them.
+    async fn wait_for_no_space(&self) {
+        let hasten = |shard: Rc<Shard>| async move {
+            shard.wait_for_no_space();
+            Ok(())
+        };
+        // A shard that has stopped waits for nothing.
+        let _ = self.each(hasten).await;
     }
 
     async fn shut(self, state: PoolState) -> Result<()> {

@@ -39,10 +39,12 @@ pub mod window;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::format::catalog::Catalog;
+use crate::limits::CLOSING_PATIENCE;
 use crate::log::Log;
 use crate::map::Map;
 use crate::pages::Pages;
@@ -229,12 +231,16 @@ impl Shard {
         }
     }
 
-    /// From now on nobody waits longer for space behind the drives than until a write that is tried finds none.
+    /// From now on nobody waits longer for space behind the drives than until a write finds none that is tried some seconds
+    /// from now: a lack that passes is waited for.
     pub fn wait_for_no_space(&self) {
         let (begun, base) = (reactor::now(), Rc::clone(&self.base));
         self.base.run(reactor::spawn(async move {
             let space_wait = base.writer.segments().space_wait();
-            let is_refused = || space_wait.last_refused() >= Some(begun);
+            let is_refused = || {
+                let tried = space_wait.last_refused().unwrap_or(0);
+                Duration::from_nanos(tried.saturating_sub(begun)) >= CLOSING_PATIENCE
+            };
             space_wait.until(|| space_wait.has_ended() || is_refused()).await;
             space_wait.end();
         }));

@@ -158,6 +158,10 @@ const _: () = {
 /// depth 1024. More wait.
 pub const MAX_RANGES_IN_FLIGHT: usize = 128 * 1024;
 
+/// Ranges that a lost queue has under way in a namespace and that are kept from others one by one: every command is compared
+/// with each. Where there are more, so many stretches are that have all of them.
+pub const KEPT_MAX: usize = 32;
+
 /// Ranges of a namespace held for compares and writes at once: every command is compared with each. More wait.
 pub const HOLDS_MAX: usize = 64;
 

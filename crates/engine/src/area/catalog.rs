@@ -228,27 +228,35 @@ pub async fn write(
     super::write(drive, area.half_at(half) + u64::from(page) * u64_of(PAGE), bytes).await
 }
 
-/// Writes zeroes over pages that cannot be read, from one of a half's on; durable when this returns.
+/// Where pages begin that cannot be read, from one of a half's on, `most` at most.
 ///
 /// # Errors
-/// When the drive fails.
-pub async fn clear(drive: &Drive, area: CatalogArea, (half, page): (u64, u32)) -> Result<()> {
+/// When the drive fails, or does not answer in time.
+pub async fn unreadable(
+    drive: &Drive,
+    area: CatalogArea,
+    (half, page): (u64, u32),
+    most: usize,
+) -> Result<Vec<u64>> {
+    let offset = |page: u32| area.half_at(half) + u64::from(page) * u64_of(PAGE);
     let is_bad = async |page: u32, pages: u32| {
-        let at = area.half_at(half) + u64::from(page) * u64_of(PAGE);
-        let read = drive.read(at, usize32(pages) * PAGE).await.map(drop);
-        read.map_err(crate::Error::from).is_err_and(|error| error.is_of_medium())
+        let read = drive.read(offset(page), usize32(pages) * PAGE).await.map(drop);
+        match read.map_err(crate::Error::from) {
+            Err(error) if !error.is_of_medium() => Err(error),
+            read => Ok(read.is_err()),
+        }
     };
-    let mut at = page;
-    while at < area.half_pages() {
+    let (mut at, mut found) = (page, Vec::new());
+    while at < area.half_pages() && found.len() < most {
         let pages = PIECE_PAGES.min(area.half_pages() - at);
-        if is_bad(at, pages).await {
+        if is_bad(at, pages).await? {
             for page in at..at + pages {
-                if is_bad(page, 1).await {
-                    write(drive, area, (half, page), &[0; PAGE]).await?;
+                if found.len() < most && is_bad(page, 1).await? {
+                    found.push(offset(page));
                 }
             }
         }
         at += pages;
     }
-    Ok(())
+    Ok(found)
 }

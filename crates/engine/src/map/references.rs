@@ -9,9 +9,24 @@ use super::{Map, Pages};
 use crate::address::{Key, Location, Version, View};
 use crate::error::Result;
 
-/// Up to where nothing from `at` on may lead to a shared block, whatever layer speaks of it; `at` itself where something
-/// may. All of the views `old`, which are in order, may.
+/// Tables that are passed by without a pause.
+const AT_ONCE: usize = 64;
+
+/// Up to where nothing from `at` on may lead to a shared block, or so many tables further; `at` itself where something may.
 fn silent_until(state: &State, old: &[View], at: Flat, end: Flat) -> Flat {
+    let mut until = at;
+    for _ in 0..AT_ONCE {
+        let next = silent_for(state, old, until, end);
+        if next == until || next >= end {
+            return next;
+        }
+        until = next;
+    }
+    until
+}
+
+/// As [`silent_until`], as far as what each layer has there reaches. All of the views `old`, which are in order, may.
+fn silent_for(state: &State, old: &[View], at: Flat, end: Flat) -> Flat {
     let view = unflat(at).view;
     let mut until = match old.get(old.partition_point(|of| *of < view)) {
         Some(of) if *of == view => return at,

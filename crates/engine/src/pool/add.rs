@@ -42,12 +42,17 @@ impl Pool {
         let log_bytes = label.drives.iter().map(|record| record.log_bytes).max().unwrap_or(0);
         let begins = label.catalog.end() + log_bytes;
         let au_count = units_of(place, drive.capacity(), begins, label.layout.au_bytes)?;
-        let units = label.drives.iter().map(|record| record.au_count).chain([au_count]);
+        let in_use = label.drives.iter().filter(|record| record.mark != DriveMark::Vacant);
+        let units = in_use.map(|record| record.au_count).chain([au_count]);
         let layout = &label.layout;
         let (units, shape) = (units.collect::<Vec<_>>(), (layout.data, layout.parity));
         let least = least_shards(&units, shape, layout.au_bytes);
         if least > u64::from(label.shards) {
-            let context = "the pool has too few shards for that much space: use smaller drives, or a pool of its own";
+            let has = label.shards;
+            let context = format!(
+                "so much space needs {least} shards or more, and the pool was made with {has}: use smaller drives, or make \
+                 another pool"
+            );
             return Err(Error::new(Kind::Full, context));
         }
         area::wipe_front(&drive, DriveSet::units_from(begins, au_count)).await?;

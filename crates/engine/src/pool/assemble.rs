@@ -480,8 +480,12 @@ impl Pool {
     /// Passes a result on; when something failed, the shards end.
     pub(super) async fn or_stop<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
-            // Nor does what was to be ended later go on, beside who opens it next.
+            // Nor does what was to be ended later go on, beside who opens it next; where it has its turn already it comes to its
+            // end first.
             self.0.closed.set(true);
+            self.0.common.superblock.members.close();
+            self.wait_for_no_space().await;
+            let _turn = self.0.changing.hold(1).await;
             self.stop().await;
         }
         result

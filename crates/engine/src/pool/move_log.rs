@@ -12,9 +12,9 @@ use crate::log::{Identity, Tenant};
 use std::time::Duration;
 use stdx::num::{low8, u64_of};
 
-/// How often labels are tried again that could not be written to all drives, and how long apart.
-const LABEL_ATTEMPTS: u32 = 10;
-const LABEL_PAUSE: Duration = Duration::from_secs(1);
+/// For how long labels are tried again that could not be written to all drives, and how long apart.
+const LABELS_PATIENCE: Duration = Duration::from_secs(10);
+const LABELS_PAUSE: Duration = Duration::from_secs(1);
 
 fn invalid<T>(what: impl Into<String>) -> Result<T> {
     Err(Error::new(Kind::Invalid, what))
@@ -38,36 +38,68 @@ impl Pool {
         };
         let devices: Vec<_> = places.iter().filter_map(Candidate::device).cloned().collect();
         let mut new = Vec::new();
+        // One that was left half done is as this one leaves it.
+        self.0.half_moved.take();
         let moved = match self.bring(&to, places, &mut new).await {
-            Err(error) => self.tell_of_move(error).await,
+            Err(error) => self.tell_of_move(error, &new).await,
             done => done,
         };
+        let label = self.0.common.superblock.label();
         if moved.is_err() {
-            let listed = self.0.common.superblock.label();
             let members = &self.0.common.superblock.members;
-            let is_listed = |tenant: Tenant| {
-                let id = members.id(tenant.slot);
-                listed.current_members().any(|member| member.id == id)
-            };
-            for (tenant, _) in new.iter().copied().filter(|(tenant, _)| !is_listed(*tenant)) {
-                members.give_up(tenant);
+            for (tenant, _) in new.iter().filter(|(tenant, _)| !self.is_listed(&label, *tenant)) {
+                members.give_up(*tenant);
             }
         }
-        // Where some labels may call the old ones current, as long as no later ones are on all drives, these get everything, too.
-        let superblock = &self.0.common.superblock;
-        let label = superblock.label();
-        let is_memory = !label.log.is_gathered() && superblock.durable_term() == label.term;
-        if moved.is_ok() {
-            let have = new.iter().map(|(tenant, _)| *tenant).zip(devices);
-            *self.0.remotes.borrow_mut() = RemoteCopy::of(have);
+        let copies = RemoteCopy::of(new.iter().map(|(tenant, _)| *tenant).zip(devices));
+        if moved.is_err() && self.lists_all(&label, &new) {
+            // As long as some labels may call the old ones current, these get everything, too.
+            *self.0.half_moved.borrow_mut() = Some(copies);
+            return moved;
         }
+        if moved.is_ok() {
+            *self.0.remotes.borrow_mut() = copies;
+        }
+        let settled = self.leave_old_log(!label.log.is_gathered()).await;
+        moved?;
+        settled
+    }
+
+    /// What the log was on before is let go; where it is on memory alone records go straight there.
+    async fn leave_old_log(&self, is_memory: bool) -> Result<()> {
         let settle = move |shard: std::rc::Rc<crate::shard::Shard>| async move {
             shard.base.log.drop_retired();
             if is_memory { shard.base.log.go_straight().await } else { Ok(()) }
         };
-        let settled = self.each(settle).await;
-        moved?;
-        settled.map(drop)
+        self.each(settle).await.map(drop)
+    }
+
+    /// Ends a move that not all drives could be told of, once they can.
+    ///
+    /// # Errors
+    /// As long as they cannot.
+    pub(super) async fn end_half_move(&self) -> Result<()> {
+        if self.0.half_moved.borrow().is_none() {
+            return Ok(());
+        }
+        let Some(_log) = self.0.moving.try_hold(1) else { return Ok(()) };
+        let superblock = &self.0.common.superblock;
+        if superblock.durable_term() < superblock.label().term {
+            superblock.write_labels(|_| {}).await?;
+        }
+        let Some(copies) = self.0.half_moved.take() else { return Ok(()) };
+        *self.0.remotes.borrow_mut() = copies;
+        self.leave_old_log(!superblock.label().log.is_gathered()).await
+    }
+
+    fn is_listed(&self, label: &Label, tenant: Tenant) -> bool {
+        let id = self.0.common.superblock.members.id(tenant.slot);
+        label.current_members().any(|member| member.id == id)
+    }
+
+    /// Whether a label says of all of them that the log is there.
+    fn lists_all(&self, label: &Label, new: &[(Tenant, Option<u16>)]) -> bool {
+        !new.is_empty() && new.iter().all(|(tenant, _)| self.is_listed(label, *tenant))
     }
 
     /// Whether nothing is acknowledged while the log has fewer copies than it is to have; else it goes on with those it
@@ -106,19 +138,26 @@ impl Pool {
         self.0.common.superblock.admit(new, Some((to.kind(), copies))).await
     }
 
-    /// Labels that some drives may have, and others not, are tried again for a while: a drive may have had no space just then.
-    async fn tell_of_move(&self, error: Error) -> Result<()> {
+    /// Labels of this move that some drives may have, and others not, are tried again for a while: a drive may have had no
+    /// space just then.
+    async fn tell_of_move(&self, error: Error, new: &[(Tenant, Option<u16>)]) -> Result<()> {
         let superblock = &self.0.common.superblock;
-        let mut told = Err(error);
-        for _ in 0..LABEL_ATTEMPTS {
-            let is_owed = superblock.durable_term() < superblock.label().term;
-            if told.is_ok() || !is_owed || self.0.closed.get() {
-                break;
+        let begun = reactor::now();
+        let is_owed = || {
+            let label = superblock.label();
+            self.lists_all(&label, new) && superblock.durable_term() < label.term
+        };
+        while is_owed() && !self.0.closed.get() {
+            if Duration::from_nanos(reactor::now() - begun) > LABELS_PATIENCE {
+                return Err(error);
             }
-            reactor::sleep(LABEL_PAUSE).await;
-            told = superblock.write_labels(|_| {}).await;
+            reactor::sleep(LABELS_PAUSE).await;
+            // Another change may have been told of meanwhile, and this with it.
+            let _ = superblock.write_labels(|_| {}).await;
         }
-        told
+        let label = superblock.label();
+        let is_told = self.lists_all(&label, new) && superblock.durable_term() >= label.term;
+        if is_told { Ok(()) } else { Err(error) }
     }
 
     /// The drives whose zones are to have it.

@@ -158,6 +158,7 @@ impl Pool {
         let (paused, made) = match made {
             Ok(made) => made,
             Err(error) => {
+                common.superblock.taken_back(|| self.0.closed.get()).await;
                 self.adopt_again(&old)?;
                 return Err(error);
             }

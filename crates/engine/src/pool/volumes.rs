@@ -447,7 +447,11 @@ impl Pool {
         self.reserve_for_size(name, &volume.state, before.max(bytes)).await?;
         // Writers stay inside the smaller size from here on.
         volume.state.set_bytes(before.min(bytes));
-        let changed = self.0.common.superblock.change_catalog(change).await;
+        let superblock = &self.0.common.superblock;
+        let changed = superblock.change_catalog(change).await;
+        if changed.is_err() && bytes < before {
+            superblock.taken_back(|| self.0.closed.get()).await;
+        }
         volume.state.set_bytes(if changed.is_ok() { bytes } else { before });
         if changed.is_ok() && bytes < before {
             self.or_later(self.finish_shrink(name).await)?;

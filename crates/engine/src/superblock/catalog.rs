@@ -2,8 +2,10 @@
 
 use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use media::Drive;
+use reactor::buffer;
 use reactor::cross_core::Lock;
 use stdx::num::{u32_of, usize32};
 
@@ -13,10 +15,15 @@ use crate::area::catalog::Trail;
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{Catalog, CatalogArea, EDIT_PAGES_MAX, Edit, PAGE};
+use crate::limits::NO_SPACE_PAUSE;
 
 /// How much later a catalog is that was not found alike on all drives: one that could not be read may have what was
 /// never acknowledged, under generations that would be given anew.
 const GENERATIONS_APART: u64 = 1 << 32;
+
+/// Pages of a half that a scrub writes anew at most because they cannot be read, and for how long it does that.
+const CLEARED_PAGES: usize = 256;
+const CLEARING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where the catalog lies on a drive.
 #[derive(Clone, Copy, Debug, Default)]
@@ -268,15 +275,33 @@ impl Superblock {
         self.kept.owed.store(true, Ordering::Release);
         self.take_back().await?;
         for index in lacking {
-            let Some(drive) = self.drives.drive(*index) else { continue };
-            let place = self.kept.place(*index);
-            if let (Some(half), Some(next)) = (place.half, place.next) {
-                let area = self.kept.area;
-                area::catalog::clear(drive, area, (half, next)).await?;
-                area::catalog::clear(drive, area, (1 - half, 0)).await?;
+            // Nobody changes anything meanwhile: a drive that keeps this waiting is looked at by the next scrub again.
+            let found = reactor::timeout(CLEARING_PATIENCE, self.unreadable_rest(*index)).await;
+            for at in found.unwrap_or_default() {
+                let mut blank = buffer::alloc(PAGE).await;
+                blank.fill(0);
+                // As any write: one that is late takes the drive out of use, and never comes after a newer one.
+                if self.drives.write(*index, at, blank).await.is_err() {
+                    break;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Where pages beside the catalog, in its area of a drive, cannot be read.
+    async fn unreadable_rest(&self, index: u16) -> Vec<u64> {
+        let (area, place) = (self.kept.area, self.kept.place(index));
+        let mut all = Vec::new();
+        if let Some(drive) = self.drives.drive(index)
+            && let (Some(half), Some(next)) = (place.half, place.next)
+        {
+            for from in [(half, next), (1 - half, 0)] {
+                let found = area::catalog::unreadable(drive, area, from, CLEARED_PAGES).await;
+                all.extend(found.unwrap_or_default());
+            }
+        }
+        all
     }
 
     /// Takes a change of the catalog back that failed, if that could not be done so far.
@@ -285,6 +310,15 @@ impl Superblock {
     /// As [`change_catalog`](Self::change_catalog).
     pub async fn settle_catalog(&self) -> Result<()> {
         self.settled_generation().await.map(drop)
+    }
+
+    /// Waits until a change that failed is taken back: for whoever lets hosts go on as if it had never been, which an opening
+    /// would find to be done. Not where more drives fail than the redundancy bears, as nothing is acknowledged then, nor once
+    /// `is_over`.
+    pub async fn taken_back(&self, is_over: impl Fn() -> bool) {
+        while !is_over() && self.settle_catalog().await.is_err_and(|error| error.may_pass()) {
+            reactor::sleep(NO_SPACE_PAUSE).await;
+        }
     }
 
     /// As [`settle_catalog`](Self::settle_catalog). Gives the generation that all drives in use have then: outside of a turn

@@ -54,9 +54,11 @@ impl core::fmt::Debug for Asked {
 }
 
 /// Whether hosts can have what they wrote to persistent memory be flushed, by the card that has this address.
-pub async fn can_be_flushed(address: IpAddr) -> bool {
-    let asked = reactor::blocking(move || Domain::open(address).map(|on| on.can_be_flushed()));
-    asked.await.unwrap_or(false)
+///
+/// # Errors
+/// When that cannot be told now.
+pub async fn can_be_flushed(address: IpAddr) -> io::Result<bool> {
+    reactor::blocking(move || Domain::open(address).map(|on| on.can_be_flushed())).await
 }
 
 /// What a copy of a ring is made of.

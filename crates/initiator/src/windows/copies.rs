@@ -174,17 +174,16 @@ impl Copies {
         Some(crc)
     }
 
-    /// Has what was stored be seen, and durable, before what is stored next. A card carries out what it is told in that order:
-    /// there is something to do where that is not enough for it to be durable.
+    /// Has what was stored be seen, and durable, before what is stored next; whether that went well. A card carries out what
+    /// it is told in that order: there is something to do where that is not enough for it to be durable.
     #[inline]
-    pub fn fence(&mut self, may_wait: &dyn Fn(Duration) -> bool) {
+    pub fn fence(&mut self, may_wait: &dyn Fn(Duration) -> bool) -> bool {
         match self {
             Self::Mapped(mapped) => {
                 mapped.copies.first().into_iter().for_each(|copy| copy.memory.fence());
+                true
             }
-            Self::Remote(remote) => {
-                remote.fence(may_wait);
-            }
+            Self::Remote(remote) => remote.fence(may_wait),
         }
     }
 

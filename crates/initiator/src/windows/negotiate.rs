@@ -20,7 +20,8 @@ impl Controller {
     /// this end says whether it can flush what it writes.
     ///
     /// # Errors
-    /// As [`Controller::execute`]; [`Error::Answer`] for a grant that makes no sense.
+    /// As [`Controller::execute`]; [`Error::Answer`] for a grant that makes no sense, [`Error::Window`] when this end cannot
+    /// tell whether it can flush.
     pub async fn ask_for_window(
         &self,
         nsid: u32,
@@ -30,7 +31,8 @@ impl Controller {
         let ring_bytes = Some(ring_bytes).filter(|bytes| *bytes > 0);
         let flushes = match self.association().address {
             TransportAddress::Rdma(address) if fabric == Fabric::Rdma => {
-                fabric::ring::can_flush(address).await
+                let asked = fabric::ring::can_flush(address).await;
+                asked.map_err(|source| Error::Window { source })?
             }
             _ => false,
         };

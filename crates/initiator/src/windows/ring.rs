@@ -161,7 +161,11 @@ impl Ring {
             }
             Step::Fence => {
                 // It is seen before the header is.
-                self.copies.fence(&|waited| Self::may_wait(waited, standing));
+                if !self.copies.fence(&|waited| Self::may_wait(waited, standing)) {
+                    // As above: no header was handed to the card.
+                    self.ended = true;
+                    return Some(Written::NotDone(NotDone::Memory));
+                }
                 self.writer.advance(&writing.place);
                 Step::Header(0)
             }

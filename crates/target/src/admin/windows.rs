@@ -59,7 +59,8 @@ impl Controller {
         let windows = target.windows().ok_or(Fault::at(Status::INVALID_OPCODE, 0, 0))?;
         let flushes = match self.path().local {
             fabric::TransportAddress::Rdma(local) if asked.flushes => {
-                fabric::ring::can_be_flushed(local.ip()).await
+                let asked = fabric::ring::can_be_flushed(local.ip()).await;
+                asked.map_err(|_| Fault::from(Refused::Busy))?
             }
             _ => false,
         };

@@ -30,7 +30,7 @@ pub(super) enum Ask {
     Hold(Hold, Answer),
     /// Keep off these ranges: a lost queue has commands under way there.
     Keep(Vec<Hold>),
-    Release(u64),
+    Release(Vec<u64>),
     /// Answer when everything that the backend has now has ended.
     Drain(Answer),
     /// The namespace is gone: nothing more may reach its backend. Answer as for [`Ask::Drain`].
@@ -73,6 +73,17 @@ impl Core {
     }
 }
 
+/// What a core that joins begins with.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub core: Arc<Core>,
+    pub holds: Vec<Hold>,
+    /// The last hold that may be among these.
+    pub known: u64,
+    /// The namespace is gone.
+    pub closed: bool,
+}
+
 #[derive(Debug, Default)]
 struct State {
     cores: Vec<Arc<Core>>,
@@ -87,11 +98,20 @@ struct State {
 
 impl State {
     /// Has those who have waited the longest try again. Those behind them are not forgotten: as long as there are
-    /// holds, a release is to come, and without any the first can claim.
+    /// holds, a release is to come, and without any the first can claim. Where blocks are kept for lost queues it may wait
+    /// for these, and all try.
     fn wake_first(&self) {
-        for waker in self.waiting.values().take(HOLDS_MAX) {
+        let most = if self.kept.is_empty() { HOLDS_MAX } else { usize::MAX };
+        for waker in self.waiting.values().take(most) {
             waker.wake_by_ref();
         }
+    }
+
+    fn tell_released(&self, ids: &[u64], own: &Arc<Core>) {
+        for core in self.cores.iter().filter(|core| !Arc::ptr_eq(core, own)) {
+            core.ask(Ask::Release(ids.to_vec()));
+        }
+        self.wake_first();
     }
 
     fn ticket(&mut self) -> u64 {
@@ -149,13 +169,13 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Adds a core; it starts with the holds there are, and is told whether the namespace is gone.
-    pub(super) fn join(&self) -> (Arc<Core>, Vec<Hold>, bool) {
+    /// Adds a core.
+    pub(super) fn join(&self) -> Joined {
         let core = Arc::<Core>::default();
         let mut state = lock(&self.state);
         state.cores.push(Arc::clone(&core));
         let holds = state.holds.iter().chain(&state.kept).copied().collect();
-        (core, holds, state.closed)
+        Joined { core, holds, known: state.next, closed: state.closed }
     }
 
     /// Closes the namespace on every core, for good: `answers` has them all when no backend's command is left.
@@ -189,13 +209,10 @@ impl Fence {
     }
 
     /// Keeps every core but `own` off these ranges, whoever holds a part of them.
-    pub(super) fn keep(
-        &self,
-        ranges: impl Iterator<Item = LbaRange>,
-        own: &Arc<Core>,
-    ) -> Vec<Hold> {
+    pub(super) fn keep(&self, ranges: Vec<LbaRange>, own: &Arc<Core>) -> Vec<Hold> {
         let mut state = lock(&self.state);
-        let kept: Vec<_> = ranges.map(|range| Hold { id: state.ticket(), range }).collect();
+        let kept: Vec<_> =
+            ranges.into_iter().map(|range| Hold { id: state.ticket(), range }).collect();
         state.kept.extend(&kept);
         for core in state.cores.iter().filter(|core| !Arc::ptr_eq(core, own)) {
             core.ask(Ask::Keep(kept.clone()));
@@ -207,11 +224,14 @@ impl Fence {
     pub(super) fn release(&self, id: u64, own: &Arc<Core>) {
         let mut state = lock(&self.state);
         state.holds.retain(|hold| hold.id != id);
-        state.kept.retain(|hold| hold.id != id);
-        for core in state.cores.iter().filter(|core| !Arc::ptr_eq(core, own)) {
-            core.ask(Ask::Release(id));
-        }
-        state.wake_first();
+        state.tell_released(&[id], own);
+    }
+
+    /// The same for what was [kept](Self::keep).
+    pub(super) fn release_kept(&self, ids: Vec<u64>, own: &Arc<Core>) {
+        let mut state = lock(&self.state);
+        state.kept.retain(|hold| !ids.contains(&hold.id));
+        state.tell_released(&ids, own);
     }
 
     /// Asks every core but `own`; the result is ready when all have answered.

@@ -19,10 +19,10 @@ use nvme::nvm::LbaRange;
 use reactor::budget::Ledger;
 use reactor::sync::Signal;
 use reactor::{GracePeriod, ReadGuard};
-use stdx::{Counted, Slab};
+use stdx::{Counted, Lba, Slab};
 
-use super::fence::{Answer, Ask, Core, Fence, Hold};
-use crate::limits::{DRIVE_SHARED_BYTES, MAX_RANGES_IN_FLIGHT};
+use super::fence::{Answer, Ask, Core, Fence, Hold, Joined};
+use crate::limits::{DRIVE_SHARED_BYTES, KEPT_MAX, MAX_RANGES_IN_FLIGHT};
 
 /// The ranges of one namespace on one core.
 #[derive(Debug)]
@@ -30,6 +30,10 @@ pub struct Ranges {
     fence: Arc<Fence>,
     core: Arc<Core>,
     holds: RefCell<Vec<Hold>>,
+    /// What is kept from others for lost queues of this core.
+    kept: RefCell<Vec<Kept>>,
+    /// Holds up to this one were known when this core joined.
+    known: u64,
     under_way: RefCell<Slab<Entered>>,
     /// Raised after everything that ends here.
     ended: Signal,
@@ -51,8 +55,17 @@ struct Entered {
     range: LbaRange,
     /// The number of its queue.
     queue: u64,
-    /// The hold that keeps others off since its queue was lost.
+    /// By which others are kept off since its queue was lost.
     kept: Option<u64>,
+}
+
+/// Holds that keep others off commands of a lost queue.
+#[derive(Debug)]
+struct Kept {
+    number: u64,
+    holds: Vec<u64>,
+    /// Commands that have not left yet.
+    left: usize,
 }
 
 /// A command under way on a range; leaves when dropped.
@@ -96,11 +109,13 @@ impl Ranges {
     /// Joins the cores that serve the namespace behind `fence`, and starts the task that answers
     /// them. Call on a reactor.
     pub fn join(fence: Arc<Fence>) -> Rc<Self> {
-        let (core, holds, closed) = fence.join();
+        let Joined { core, holds, known, closed } = fence.join();
         let ranges = Rc::new(Self {
             fence,
             core,
             holds: RefCell::new(holds),
+            kept: RefCell::default(),
+            known,
             under_way: RefCell::new(Slab::new(MAX_RANGES_IN_FLIGHT)),
             ended: Signal::new(),
             clearing: RefCell::default(),
@@ -190,13 +205,37 @@ impl Ranges {
         if lost.is_empty() {
             return;
         }
-        let kept = self.fence.keep(lost.iter().map(|(_, range)| *range), &self.core);
-        for ((index, _), hold) in lost.iter().zip(&kept) {
+        let ranges: Vec<LbaRange> = lost.iter().map(|(_, range)| *range).collect();
+        let is_few = ranges.len() <= KEPT_MAX;
+        let holds = self.fence.keep(if is_few { ranges } else { stretches(ranges) }, &self.core);
+        let together = holds[0].id;
+        for (n, (index, _)) in lost.iter().enumerate() {
             if let Some(entered) = under_way.get_mut(*index) {
-                entered.kept = Some(hold.id);
+                entered.kept = Some(if is_few { holds[n].id } else { together });
             }
         }
-        self.holds.borrow_mut().extend(kept);
+        let mut kept = self.kept.borrow_mut();
+        if is_few {
+            let one = |hold: &Hold| Kept { number: hold.id, holds: vec![hold.id], left: 1 };
+            kept.extend(holds.iter().map(one));
+        } else {
+            let ids = holds.iter().map(|hold| hold.id).collect();
+            kept.push(Kept { number: together, holds: ids, left: lost.len() });
+        }
+        self.holds.borrow_mut().extend(holds);
+    }
+
+    /// A command of a lost queue has left: with the last of those that are kept together nothing is kept for them any more.
+    fn give_back(&self, number: u64) {
+        let mut kept = self.kept.borrow_mut();
+        let at = kept.iter().position(|of| of.number == number).expect("what is kept is known");
+        kept[at].left -= 1;
+        if kept[at].left > 0 {
+            return;
+        }
+        let ids = kept.swap_remove(at).holds;
+        self.holds.borrow_mut().retain(|hold| !ids.contains(&hold.id));
+        self.fence.release_kept(ids, &self.core);
     }
 
     /// Whether the namespace was removed.
@@ -231,14 +270,13 @@ impl Ranges {
     }
 
     fn note(&self, hold: Hold) {
-        let mut holds = self.holds.borrow_mut();
-        if !holds.iter().any(|other| other.id == hold.id) {
-            holds.push(hold);
+        if hold.id > self.known {
+            self.holds.borrow_mut().push(hold);
         }
     }
 
-    fn lift(&self, id: u64) {
-        self.holds.borrow_mut().retain(|hold| hold.id != id);
+    fn lift(&self, ids: &[u64]) {
+        self.holds.borrow_mut().retain(|hold| !ids.contains(&hold.id));
         self.ended.raise();
     }
 
@@ -269,6 +307,23 @@ impl Ranges {
     }
 }
 
+/// Stretches that have all of these ranges: about [`KEPT_MAX`].
+fn stretches(mut ranges: Vec<LbaRange>) -> Vec<LbaRange> {
+    ranges.sort_by_key(|range| range.start());
+    let last = |range: &LbaRange| range.start().get() + u64::from(range.blocks() - 1);
+    let mut all = Vec::with_capacity(KEPT_MAX);
+    for some in ranges.chunks(ranges.len().div_ceil(KEPT_MAX)) {
+        let mut start = some[0].start().get();
+        let end = some.iter().map(last).max().unwrap_or(start);
+        while start <= end {
+            let blocks = u32::try_from(end - start + 1).unwrap_or(u32::MAX);
+            all.extend(LbaRange::new(Lba::new(start), blocks));
+            start += u64::from(blocks);
+        }
+    }
+    all
+}
+
 /// Does what other cores ask of this one, until the namespace is used here no more.
 async fn attend(core: Arc<Core>, ranges: Weak<Ranges>) {
     loop {
@@ -281,7 +336,7 @@ async fn attend(core: Arc<Core>, ranges: Weak<Ranges>) {
                     reactor::spawn(answer_cleared(Rc::clone(&ranges), hold.range, answer));
                 }
                 Ask::Keep(holds) => holds.into_iter().for_each(|hold| ranges.note(hold)),
-                Ask::Release(id) => ranges.lift(id),
+                Ask::Release(ids) => ranges.lift(&ids),
                 Ask::Drain(answer) => {
                     reactor::spawn(answer_drained(Rc::clone(&ranges), answer));
                 }
@@ -316,9 +371,8 @@ impl Drop for UnderWay<'_> {
         let entered = self.ranges.under_way.borrow_mut().remove(self.index);
         assert!(entered.is_some(), "a command that leaves has entered");
         if let Some(entered) = entered {
-            if let Some(id) = entered.kept {
-                self.ranges.fence.release(id, &self.ranges.core);
-                self.ranges.holds.borrow_mut().retain(|hold| hold.id != id);
+            if let Some(number) = entered.kept {
+                self.ranges.give_back(number);
             }
             let all = self.ranges.clearing.borrow();
             for clearing in all.iter().filter(|clearing| clearing.range.overlaps(entered.range)) {
@@ -336,7 +390,7 @@ impl Drop for UnderWay<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.ranges.fence.release(self.id, &self.ranges.core);
-        self.ranges.lift(self.id);
+        self.ranges.lift(&[self.id]);
     }
 }
 
@@ -496,6 +550,37 @@ mod tests {
             assert!(at_once(late.as_mut()).is_none());
             drop(held);
             drop(late.await);
+        });
+    }
+
+    /// A queue that is lost with many ranges had every core compare each with all others.
+    #[test]
+    fn many_ranges_of_a_lost_queue_are_kept_in_a_few_stretches_until_the_last_one_ends() {
+        on_reactor(async {
+            let fence = Arc::<Fence>::default();
+            let (here, there) = (Ranges::join(Arc::clone(&fence)), Ranges::join(fence));
+            let wanted: Vec<_> = (0..5000).map(|n| range(n * 4, 2)).collect();
+            let mut all = at_once(here.enter_all(1, &wanted)).unwrap();
+            here.lose(1);
+            reactor::yield_now().await;
+            for ranges in [&here, &there] {
+                let holds = ranges.holds.borrow().len();
+                assert!((1..=KEPT_MAX).contains(&holds), "{holds}");
+                for n in [0, 4, 9996, 19_996] {
+                    assert!(at_once(ranges.enter(3, range(n, 1))).is_none());
+                }
+                assert!(at_once(ranges.enter(3, range(30_000, 1))).is_some());
+            }
+            let last = all.pop();
+            drop(all);
+            reactor::yield_now().await;
+            assert!(at_once(there.enter(3, range(19_996, 1))).is_none());
+            drop(last);
+            reactor::yield_now().await;
+            for ranges in [&here, &there] {
+                assert!(ranges.holds.borrow().is_empty() && ranges.kept.borrow().is_empty());
+                assert!(at_once(ranges.enter(3, range(0, 1))).is_some());
+            }
         });
     }
 

@@ -487,7 +487,8 @@ fn status_of_volume(volume: &Volume, error: &engine::Error, reading: bool) -> St
         Kind::Failed if reading => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         Kind::Failed => Status::WRITE_FAULT.with_dnr(),
         // Its pool was closed, and may be open elsewhere or again.
-        Kind::Gone | Kind::Missing | Kind::Busy => Status::NAMESPACE_NOT_READY,
+        Kind::Gone | Kind::Missing => Status::NAMESPACE_NOT_READY,
+        Kind::Busy => Status::NAMESPACE_NOT_READY.with_retry_delay(AFTER_SHORTLY),
         Kind::Invalid | Kind::Exists | Kind::NotFound | Kind::Unsupported => {
             Status::INTERNAL_ERROR.with_dnr()
         }

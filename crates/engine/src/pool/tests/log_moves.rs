@@ -265,7 +265,7 @@ fn a_log_stays_where_it_is_when_a_drive_does_not_take_it() {
 /// old ones current: drives with those opened with an old log, and nobody was told.
 #[test]
 fn a_log_whose_move_not_all_drives_could_be_told_of_goes_on_in_both_places() {
-    for times in [Some(2), None] {
+    for (times, is_late) in [(Some(2), false), (None, false), (None, true)] {
         let machine = Machine::new(5);
         reactor::simulate(5, async move {
             let (pool, v) = machine.create(LogSpec::Drives, 1).await;
@@ -279,11 +279,17 @@ fn a_log_whose_move_not_all_drives_could_be_told_of_goes_on_in_both_places() {
             let moved = pool.move_log(machine.bbu(&[0])).await;
             assert_eq!(moved.is_ok(), times.is_some(), "{moved:?}");
             scribble(&v, &mut model, 500, 2).await;
+            if is_late {
+                machine.media.iter().for_each(|drive| drive.refuse_nothing());
+                pool.look_at_drives().await.unwrap();
+                assert!(pool.0.half_moved.borrow().is_none(), "it is ended");
+                scribble(&v, &mut model, 500, 3).await;
+            }
             pool.abandon().await;
             machine.media.iter().for_each(|drive| drive.refuse_nothing());
             let (log, first) = match times {
-                Some(_) => (machine.bbu(&[0]), 0),
-                None => (LogSpec::Drives, 1),
+                None if !is_late => (LogSpec::Drives, 1),
+                _ => (machine.bbu(&[0]), 0),
             };
             let drives = machine.drives[first..].to_vec();
             let options = OpenOptions { degraded: first > 0, ..OpenOptions::default() };
@@ -292,6 +298,35 @@ fn a_log_whose_move_not_all_drives_could_be_told_of_goes_on_in_both_places() {
             pool.close().await.unwrap();
         });
     }
+}
+
+/// Labels of another change could not be written everywhere. The move failed before its own were, these were written at
+/// the next attempt, and it was called done: the log was where it had been, and nobody knew.
+#[test]
+fn a_move_that_failed_is_not_called_done_as_labels_of_another_change_are_written() {
+    let machine = Machine::new(6);
+    reactor::simulate(6, async move {
+        let (pool, v) = machine.create(machine.bbu(&[0, 1]), 1).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 500, 1).await;
+        let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
+        let range = at::LABEL..at::LABEL + 2 * BLOCK as u64;
+        machine.media[2].refuse(Refusal { operation, range, kind, times: Some(2) });
+        let superblock = &pool.0.common.superblock;
+        let other = superblock.write_labels(|label| label.term += 1).await;
+        assert_eq!(other.unwrap_err().kind, Kind::Full);
+        let moved = pool.move_log(machine.bbu(&[2])).await;
+        reactor::sleep(Duration::from_secs(20)).await;
+        let is_there = superblock.label().current_members().count() == 1;
+        assert_eq!(moved.is_ok(), is_there, "{moved:?}");
+        assert_eq!(superblock.members.current(), if is_there { 1 } else { 2 });
+        scribble(&v, &mut model, 500, 2).await;
+        pool.abandon().await;
+        let log = if is_there { machine.bbu(&[2]) } else { machine.bbu(&[0, 1]) };
+        let pool = machine.open(log).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+    });
 }
 
 /// The device that the log is on, its control blocks damaged, looks like a copy that was left of it: who was told to make that

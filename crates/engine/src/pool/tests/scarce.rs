@@ -629,3 +629,45 @@ fn a_rollback_that_finds_no_room_for_its_last_step_leaves_what_the_kept_snapshot
         pool.close().await.unwrap();
     });
 }
+
+/// Hosts went on writing to a volume whose rollback, or smaller size, had failed and could not be taken back for want of
+/// space. A kill then, and the next opening found it done: what they had written was gone.
+#[test]
+fn hosts_go_on_once_a_change_that_failed_is_taken_back() {
+    for is_rollback in [true, false] {
+        reactor::simulate(18, async move {
+            let (media, drives) = simulated(3, 96 * MIB, 0);
+            let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+            let spec = PoolSpec { au_bytes: Some(MIB), ..spec(&drives, log.clone()) };
+            let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec };
+            let pool = Pool::create(spec, &[]).await.unwrap();
+            let v = pool.create_volume(volume("db", 4 * MIB)).await.unwrap();
+            let mut model = Model::new();
+            super::snapshots::put(&v, &mut model, 0, 50, 1).await;
+            super::snapshots::take(&pool, "mon").await;
+            refuse_catalogs(&media[1..2], media::Kind::Full, None);
+            let changing = reactor::spawn({
+                let pool = pool.clone();
+                async move {
+                    if !is_rollback {
+                        return pool.resize_volume("db", MIB).await;
+                    }
+                    let (volume, snapshot, keep) = ("db".into(), "mon".into(), None);
+                    let back = RollbackSpec { volume, snapshot, keep, created: 1_800_000_000 };
+                    pool.rollback_volumes(vec![back]).await
+                }
+            });
+            reactor::sleep(Duration::from_secs(10)).await;
+            assert!(!changing.is_finished(), "it is waited for");
+            let late = v.write(3 * MIB, &block(768, 5)).await;
+            assert!(late.is_err(), "nobody writes what it would take away");
+            media[1].refuse_nothing();
+            assert_eq!(changing.await.unwrap().unwrap_err().kind, Kind::Full);
+            let v = pool.volume("db").unwrap();
+            super::snapshots::put(&v, &mut model, 700, 100, 1000).await;
+            let pool = super::clones::reopened(&drives, &log, pool).await;
+            super::snapshots::check(&pool.volume("db").unwrap(), &model).await;
+            pool.close().await.unwrap();
+        });
+    }
+}

@@ -104,14 +104,12 @@ pub struct Wanted {
 }
 
 /// Whether this end can have what it wrote be flushed, on the way to a controller there.
-pub async fn can_flush(address: SocketAddr) -> bool {
-    let asked = async {
-        let Way { dial, .. } = Way::to(address, RING_PATIENCE).await?;
-        let made = reactor::blocking(move || made_for(dial).map(|(made, _)| made.can_flush()));
-        made.await
-    };
-    let asked: io::Result<bool> = asked.await;
-    asked.unwrap_or(false)
+///
+/// # Errors
+/// When that cannot be told now.
+pub async fn can_flush(address: SocketAddr) -> io::Result<bool> {
+    let Way { dial, .. } = Way::to(address, RING_PATIENCE).await?;
+    reactor::blocking(move || made_for(dial).map(|(made, _)| made.can_flush())).await
 }
 
 /// An end of a connection for a ring, and what it sends from.

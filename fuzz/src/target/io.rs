@@ -12,6 +12,7 @@ use std::sync::Arc;
 use engine::{LogSpec, Pool, PoolSpec, Volume, VolumeSpec};
 use media::memory::{Region, RegionOptions};
 use media::{Drive, Pmem};
+use nvme::nvm::LbaRange;
 use nvme::opcode::io;
 use nvme::sqe::{DataPointer, Sgl, Sqe};
 use nvme::status::Status;
@@ -134,6 +135,10 @@ impl Slot for Host {
 
     async fn work(&self, _bytes: usize) -> Result<Grant, Status> {
         Ok(self.account.take(1).await)
+    }
+
+    async fn after_lost(&self, _at: &Attached, _ranges: &[LbaRange]) -> Result<(), Status> {
+        Ok(())
     }
 
     async fn place(&self, _at: &Attached, _bytes: usize) -> Result<Option<Grant>, Status> {

@@ -92,7 +92,7 @@ impl Attached {
         self.host
     }
 
-    pub(super) fn ranges(&self) -> &Ranges {
+    pub(crate) fn ranges(&self) -> &Ranges {
         &self.ranges
     }
 

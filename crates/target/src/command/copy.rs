@@ -127,6 +127,7 @@ async fn move_blocks(at: &Attached, leg: &Leg, slot: &impl Slot) -> Result<(), S
     let from = leg.from.as_deref().unwrap_or(at);
     let pieces = leg.source.pieces(PIECE_BYTES).zip(leg.destination.pieces(PIECE_BYTES));
     for ((source, length), (destination, _)) in pieces {
+        slot.after_lost(at, &[leg.destination.range]).await?;
         let _place = slot.place(at, length).await?;
         let _under_way = at.enter(leg.destination.range).await;
         let _turn = slot.work(4 * length).await?;

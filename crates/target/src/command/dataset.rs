@@ -31,6 +31,7 @@ pub async fn dataset_management(
     }
     for range in ranges {
         let run = at.blocks(range)?;
+        slot.after_lost(at, &[run.range]).await?;
         let _under_way = at.enter(run.range).await;
         at.permit_change()?;
         at.deallocate(run, slot).await?;
@@ -40,6 +41,7 @@ pub async fn dataset_management(
 
 /// All ranges together, for a drive that gets commands as they are: as many as it takes at once are a piece.
 async fn together(at: &Attached, ranges: &[LbaRange], slot: &impl Slot) -> Result<Reply, Status> {
+    slot.after_lost(at, ranges).await?;
     let _under_way = at.enter_all(ranges).await;
     at.permit_change()?;
     at.deallocate_together(ranges, slot).await?;

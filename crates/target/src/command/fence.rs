@@ -21,6 +21,8 @@ use crate::limits::HOLDS_MAX;
 pub(super) struct Hold {
     pub id: u64,
     pub range: LbaRange,
+    /// For what a lost queue has under way there.
+    pub is_lost: bool,
 }
 
 /// What one core asks of another.
@@ -147,7 +149,7 @@ impl Future for Claim<'_> {
         if let Some(place) = self.place.take() {
             state.waiting.remove(&place);
         }
-        let hold = Hold { id: state.ticket(), range };
+        let hold = Hold { id: state.ticket(), range, is_lost: false };
         state.holds.push(hold);
         Poll::Ready(hold)
     }
@@ -211,8 +213,10 @@ impl Fence {
     /// Keeps every core but `own` off these ranges, whoever holds a part of them.
     pub(super) fn keep(&self, ranges: Vec<LbaRange>, own: &Arc<Core>) -> Vec<Hold> {
         let mut state = lock(&self.state);
-        let kept: Vec<_> =
-            ranges.into_iter().map(|range| Hold { id: state.ticket(), range }).collect();
+        let kept: Vec<_> = ranges
+            .into_iter()
+            .map(|range| Hold { id: state.ticket(), range, is_lost: true })
+            .collect();
         state.kept.extend(&kept);
         for core in state.cores.iter().filter(|core| !Arc::ptr_eq(core, own)) {
             core.ask(Ask::Keep(kept.clone()));

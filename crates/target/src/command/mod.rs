@@ -35,7 +35,7 @@ use std::rc::Rc;
 use engine::{Reading, UnverifiedRead};
 use fabric::payload::Payload;
 use nvme::cqe::Cqe;
-use nvme::nvm::Command;
+use nvme::nvm::{Command, LbaRange};
 use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
@@ -92,6 +92,17 @@ pub trait Slot {
     /// # Errors
     /// As [`Slot::hold`].
     fn work(&self, bytes: usize) -> impl Future<Output = Result<Grant, Status>>;
+
+    /// Waits as long as a lost queue has commands under way on some of these ranges of a namespace, which may be long. To be
+    /// asked before anything is taken that others may wait for.
+    ///
+    /// # Errors
+    /// As [`Slot::hold`].
+    fn after_lost(
+        &self,
+        at: &Attached,
+        ranges: &[LbaRange],
+    ) -> impl Future<Output = Result<(), Status>>;
 
     /// Waits for the host's turn to have `bytes` under way in the drive of a namespace; to be dropped when they are
     /// there. `None` where there is no need to wait. Whoever waits is not aborted, as if the drive had it already.

@@ -146,6 +146,19 @@ impl Ranges {
         self.is_free(range) && !self.under_way.borrow().is_full()
     }
 
+    /// Whether a part of one of these ranges is kept for a [lost](Self::lose) queue.
+    #[inline]
+    pub fn is_kept(&self, ranges: &[LbaRange]) -> bool {
+        let holds = self.holds.borrow();
+        let is_in = |hold: &Hold| ranges.iter().any(|range| hold.range.overlaps(*range));
+        holds.iter().any(|hold| hold.is_lost && is_in(hold))
+    }
+
+    /// Waits as long as that is so.
+    pub async fn let_go(&self, ranges: &[LbaRange]) {
+        self.until(|| (!self.is_kept(ranges)).then_some(())).await;
+    }
+
     /// Enters a command of the queue with this number that takes more than one poll, as soon as nobody holds its range.
     pub async fn enter(&self, queue: u64, range: LbaRange) -> UnderWay<'_> {
         let _entering = Counted::new(&self.entering);

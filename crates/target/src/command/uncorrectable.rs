@@ -12,6 +12,7 @@ pub async fn write_uncorrectable(
 ) -> Result<Reply, Status> {
     let run = at.blocks(range)?;
     at.permit_change()?;
+    slot.after_lost(at, &[run.range]).await?;
     let _under_way = at.enter(run.range).await;
     at.write_uncorrectable(run, slot).await?;
     Ok(Reply::SUCCESS)

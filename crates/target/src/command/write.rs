@@ -81,6 +81,7 @@ pub async fn go_on(
         return Ok(Reply::SUCCESS);
     }
     let data = gather(sqe, slot, run.bytes()).await?;
+    slot.after_lost(at, &[run.range]).await?;
     let _place = slot.place(at, run.bytes()).await?;
     let (data, _under_way) = at.enter_with(data, run.range).await;
     // A reservation may have come while the data was on its way, and the host may have gone.

@@ -16,6 +16,7 @@ pub async fn write_zeroes(
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     at.permit_change()?;
+    slot.after_lost(at, &[run.range]).await?;
     let _under_way = at.enter(run.range).await;
     at.permit_change()?;
     at.zero(run, command.deallocate, command.fua, slot).await?;

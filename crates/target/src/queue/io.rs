@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nvme::identify::NSID_ALL;
+use nvme::nvm::LbaRange;
 use nvme::opcode::{self, io};
 use nvme::status::Status;
 use reactor::budget::Grant;
@@ -163,6 +164,13 @@ impl Slot for IoSlot<'_> {
 
     async fn work(&self, bytes: usize) -> Result<Grant, Status> {
         self.request.work(bytes).await
+    }
+
+    async fn after_lost(&self, at: &Attached, ranges: &[LbaRange]) -> Result<(), Status> {
+        if at.ranges().is_kept(ranges) {
+            self.request.let_go(at.ranges().let_go(ranges)).await?;
+        }
+        Ok(())
     }
 
     async fn place(&self, at: &Attached, bytes: usize) -> Result<Option<Grant>, Status> {

@@ -187,6 +187,11 @@ impl Request {
         self.permit()
     }
 
+    /// Waits, as long as the command may be aborted, for what others have.
+    pub async fn let_go(&self, wait: impl Future<Output = ()>) -> Result<(), Status> {
+        self.unless_aborted(pin!(wait)).await
+    }
+
     async fn take(&self, account: &Rc<Account>, amount: usize) -> Result<Grant, Status> {
         self.permit()?;
         match account.try_take(amount) {

@@ -12,6 +12,7 @@ use media::Drive;
 use media::drive::OpenDrive;
 use media::memory::{Region, RegionOptions};
 use nvme::nqn::Nqn;
+use nvme::nvm::LbaRange;
 use nvme::sqe::{Sgl, Sqe};
 use nvme::status::Status;
 use reactor::budget::{Account, Grant, Ledger};
@@ -331,6 +332,11 @@ impl Slot for Double {
             None => self.ended.set(true),
         }
         self.permit().map(|()| grant)
+    }
+
+    async fn after_lost(&self, at: &Attached, ranges: &[LbaRange]) -> Result<(), Status> {
+        at.ranges().let_go(ranges).await;
+        Ok(())
     }
 
     async fn place(&self, _at: &Attached, _bytes: usize) -> Result<Option<Grant>, Status> {

@@ -442,7 +442,8 @@ impl Jobs {
         };
         Arc::make_mut(&mut self.all).insert(id, Arc::new(record));
         self.next += 1;
-        if let Some(before) = self.gone_on_with(work) {
+        let before = self.gone_on_with(work);
+        if let Some(before) = before {
             self.change(before, |job| job.continued_by = Some(id));
         }
         // What is to be kept and cannot be written down is not begun.
@@ -451,6 +452,9 @@ impl Jobs {
             && is_kept
         {
             Arc::make_mut(&mut self.all).remove(&id);
+            if let Some(before) = before {
+                self.change(before, |job| job.continued_by = None);
+            }
             return Err(error);
         }
         Ok(Begun::New(job, task))
@@ -471,14 +475,19 @@ impl Jobs {
     fn gone_on_with(&self, work: &Work) -> Option<u64> {
         let (kind, target) = (work.kind(), work.target());
         let is_it = |job: &Job| match job.kind {
-            // Which drive is put there is settled by then, and it is made whole like any other.
-            JobKind::DriveReplace if kind == JobKind::DriveRejoin => true,
+            // The new drive is made whole like any other. Without the place, the old one is what comes back.
+            JobKind::DriveReplace if kind == JobKind::DriveRejoin => has_place(job),
             of => of == kind && kind.goes_on(),
         };
-        let mut ended = self.all.values().rev().map(|record| &record.job);
-        let cut_short = ended
+        let ended = || self.all.values().rev().map(|record| &record.job);
+        let cut_short = ended()
             .find(|job| job.state == JobState::Interrupted && job.target == target && is_it(job))?;
-        cut_short.continued_by.is_none().then_some(cut_short.id)
+        let is_done_since = |job: &Job| {
+            job.state == JobState::Done && job.kind == cut_short.kind && job.target == target
+        };
+        let is_open = cut_short.continued_by.is_none()
+            && !ended().take_while(|job| job.id > cut_short.id).any(is_done_since);
+        is_open.then_some(cut_short.id)
     }
 
     /// One that did not do what was asked for holds no key: the request may be tried again.
@@ -619,6 +628,17 @@ fn tell(job: &mut Job, made: Made) {
     }
 }
 
+/// Whether the drive that a [replacement](JobKind::DriveReplace) puts somewhere has the place, as far as is known: that
+/// is settled when its last step begins. Of one that was killed it is not known.
+pub fn has_place(job: &Job) -> bool {
+    job.progress.steps > 1 && job.progress.done + 1 >= job.progress.steps
+}
+
+/// Whether the node goes on by itself with a job that was cut short.
+pub fn goes_on(job: &Job) -> bool {
+    job.kind.goes_on() && (job.kind != JobKind::DriveReplace || has_place(job))
+}
+
 /// The pool that a job is about, where that is known before it is done.
 fn pool_of(job: &Job) -> Option<Name> {
     job.target.split('/').next().and_then(|name| name.parse().ok())
@@ -628,3 +648,6 @@ pub fn no_job(id: u64) -> Error {
     Error::new(Kind::NotFound, format!("there is no job {id}, or it is forgotten by now"))
         .help("`flashloom job list` shows those there are")
 }
+
+#[cfg(test)]
+mod tests;

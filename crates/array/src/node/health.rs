@@ -11,6 +11,7 @@ use super::owner::View;
 use crate::Result;
 use crate::events::now_ms;
 use crate::hosts::{Association, Paths};
+use crate::jobs::has_place;
 use crate::limits::JOB_TOLD_MS;
 use crate::pools::{PausedRebuild, Pools, SlowOutlook};
 use crate::schedules::Schedule;
@@ -215,12 +216,10 @@ fn fewer_paths(of: &Association, paths: Paths) -> Finding {
 
 /// Whether what an interrupted job was for is there, though no job went on with it: the pool did before one could.
 fn is_there(job: &Job, pools: &Pools) -> bool {
-    // Which of the two drives has the place is settled when its last step begins.
-    let has_place = job.progress.steps > 1 && job.progress.done + 1 >= job.progress.steps;
     match job.kind {
         JobKind::VolumeDetach => true,
         JobKind::PoolRebuild => job.target.parse().is_ok_and(|name| pools.lacks_nothing(&name)),
-        JobKind::DriveReplace if !has_place => false,
+        JobKind::DriveReplace if !has_place(job) => false,
         JobKind::DriveRejoin | JobKind::DriveReplace => {
             job.target.parse().is_ok_and(|of| pools.is_known_to_work(&of))
         }
@@ -242,6 +241,11 @@ fn of_jobs(jobs: &[Job], is_there: impl Fn(&Job) -> bool) -> impl Iterator<Item 
                 && later.state == JobState::Done
         })
     };
+    // That a job failed is no finding: what it went on with is one still.
+    let is_continued = |job: &Job| {
+        let has_failed = |by| jobs.iter().any(|of| of.id == by && of.state == JobState::Failed);
+        job.continued_by.is_some_and(|by| !has_failed(by))
+    };
     jobs.iter().filter_map(move |job| {
         let subject = format!("job {}", job.id);
         let what = format!("{} {}", job.kind.name(), job.target);
@@ -253,7 +257,7 @@ fn of_jobs(jobs: &[Job], is_there: impl Fn(&Job) -> bool) -> impl Iterator<Item 
                 of(Health::Ok, why, format!("`flashloom job wait {}` waits for its end", job.id))
             }
             // It goes on, or what it was for is there.
-            JobState::Interrupted if job.continued_by.is_some() || is_there(job) => None,
+            JobState::Interrupted if is_continued(job) || is_there(job) => None,
             JobState::Interrupted if is_recent(job) && !is_done_since(job) => {
                 let why = format!("{what} was cut short by the end of the daemon");
                 of(
@@ -296,6 +300,9 @@ mod tests {
         let again = job(2, JobKind::DriveReplace, JobState::Done);
         assert!(found(&[cut.clone(), again], false).is_empty());
         let continued = Job { continued_by: Some(2), ..cut };
-        assert!(found(&[continued], false).is_empty());
+        assert!(found(std::slice::from_ref(&continued), false).is_empty());
+        // What it went on as came to nothing.
+        let failed = job(2, JobKind::DriveRejoin, JobState::Failed);
+        assert_eq!(found(&[continued, failed], false), ["job 1"]);
     }
 }

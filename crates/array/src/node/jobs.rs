@@ -10,7 +10,7 @@ use api::v1::{Job, JobState, Kind, Severity};
 
 use super::Node;
 use super::owner::View;
-use crate::jobs::{Asked, Begun, Made, Stop, Task, Work, no_job};
+use crate::jobs::{Asked, Begun, Made, Stop, Task, Work, goes_on, no_job};
 use crate::{Error, Result, events};
 
 impl View {
@@ -118,7 +118,7 @@ impl Node {
                 // That is what somebody asked for, or a stop that the next start goes on from.
                 let severity = match job.state {
                     JobState::Paused => Severity::Info,
-                    JobState::Interrupted if job.kind.goes_on() => Severity::Info,
+                    JobState::Interrupted if goes_on(&job) => Severity::Info,
                     _ => Severity::Warning,
                 };
                 self.events.record(severity, words);

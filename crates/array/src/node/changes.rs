@@ -16,7 +16,7 @@ use crate::config::{self, Config};
 use crate::desired::{self, Desired};
 use crate::limits::NAMESPACE_DRAIN;
 use crate::losses::{check_meant, losses};
-use crate::serving::{Cut, LateDrive, Place, controllers, does_not_answer};
+use crate::serving::{Cut, LateDrive, OpenedDrive, Place, controllers, does_not_answer};
 use crate::state::{State, StateDir};
 use crate::{Error, Result, change, events, history};
 
@@ -54,9 +54,7 @@ impl Node {
         };
         let _turns = self.turns(base.pools().into_iter().chain(touched).collect())?;
         let wanted = merged.clone();
-        let taken = self.take_out_replaced(move |owned| Ok(wanted(&owned.state)))?;
-        let wanted = merged.clone();
-        let opened = self.open_wanted(move |owned| Ok(wanted(&owned.state)), &taken);
+        let (taken, opened) = self.make_ready(move |owned| Ok(wanted(&owned.state)))?;
         let words = format!("{} was read again", path.display());
         let (result, put_back) = self.owner.ask(move |owned| {
             let wanted = merged(&owned.state);
@@ -92,6 +90,20 @@ impl Node {
         Ok(())
     }
 
+    /// Does what goes before a change to what is `wanted`, with nothing held: opens its drives, and
+    /// [takes out](Self::take_out_replaced) what comes back in another way. Those are opened last, all others before
+    /// anything is out of service: one that hangs, or is not there, is the end of the change. Gives what is taken out, and
+    /// what came of opening.
+    pub(super) fn make_ready(
+        &self,
+        wanted: impl FnOnce(&Owned) -> Result<Desired> + Clone + Send + 'static,
+    ) -> Result<(BTreeSet<Place>, Result<Opened>)> {
+        let others = self.open_wanted(wanted.clone(), &BTreeSet::new(), Opened::new())?;
+        let taken = self.take_out_replaced(wanted.clone())?;
+        let opened = self.open_wanted(wanted, &taken, others);
+        Ok((taken, opened))
+    }
+
     /// Takes namespaces out of service that are `wanted` to be served in another way from the same drive or volume, and
     /// waits with nothing held until their commands have ended. They are asked for all the while: what is remembered of
     /// them is, nobody else gets their places and media, and they are served should the node end before. Gives where
@@ -120,7 +132,7 @@ impl Node {
     }
 
     /// Opens the drives that what is `wanted` asks for, beside everything else: one may hang. What was `taken` out for it
-    /// comes back.
+    /// comes back; what is served, and to be taken out, is left. Those that are `opened` by now are given with the others.
     ///
     /// # Errors
     /// Those of a change to there, and why a drive cannot be opened.
@@ -128,23 +140,33 @@ impl Node {
         &self,
         wanted: impl FnOnce(&Owned) -> Result<Desired> + Send + 'static,
         taken: &BTreeSet<Place>,
+        mut opened: Opened,
     ) -> Result<Opened> {
         let taken = taken.clone();
-        let (drives, opener) = self.owner.ask_unseen(move |owned| {
+        let (mut drives, opener) = self.owner.ask_unseen(move |owned| {
             let (wanted, _) = owned.named_now(wanted(owned)?)?;
             let left = &owned.taken_out - &taken;
             owned.check_left_alone(&wanted, &left)?;
             let steps = owned.steps_to(&wanted, &left);
             let serving = owned.serving_mut()?;
-            Ok((serving.asked_drives(&steps)?, serving.pools().opener()))
+            let mut drives = serving.asked_drives(&steps)?;
+            drives.retain(|drive| !serving.is_replaced(&steps, &drive.def));
+            Ok((drives, serving.pools().opener()))
         })?;
+        let is_of = |came: &Result<OpenedDrive>, drive: &LateDrive| {
+            came.as_ref().is_ok_and(|came| came.is_of(&drive.def))
+        };
+        opened.retain(|place, came| {
+            drives.iter().any(|drive| drive.place == *place && is_of(came, drive))
+        });
+        drives.retain(|drive| !opened.contains_key(&drive.place));
         let with = (self.physical.machine(), &opener);
         let mut came = self.drive_openings.open(&drives, with, Limit::of_change());
-        let each = drives.into_iter().map(|LateDrive { place, def, .. }| {
-            let opened = came.remove(&place).unwrap_or_else(|| Err(does_not_answer(&def)))?;
-            Ok((place, Ok(opened)))
-        });
-        each.collect()
+        for LateDrive { place, def, .. } in drives {
+            let drive = came.remove(&place).unwrap_or_else(|| Err(does_not_answer(&def)))?;
+            opened.insert(place, Ok(drive));
+        }
+        Ok(opened)
     }
 
     /// Changes what is served: `edit` makes the wish, then all of it is taken or none.

@@ -75,12 +75,10 @@ impl Node {
         consent: Consent,
     ) -> Result<Losses> {
         let asked = wanted.clone();
-        let taken = self.take_out_replaced(move |owned| {
+        let (taken, opened) = self.make_ready(move |owned| {
             check_meant(&owned.losses(&asked)?, consent.force)?;
             Ok(asked)
         })?;
-        let asked = wanted.clone();
-        let opened = self.open_wanted(move |_| Ok(asked), &taken);
         let by = events::caller();
         let (result, put_back) = self.owner.ask(move |owned| {
             let kept = opened.and_then(|opened| {

@@ -11,6 +11,7 @@ use api::value::{Address, Backend, Nqn};
 use uuid::Uuid;
 
 use super::Node;
+use super::drive_openings::Opened;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 use crate::jobs::Task;
 use crate::serving::media::not_meant;
@@ -133,6 +134,7 @@ impl Node {
                 first(&mut wanted).map(|_| wanted)
             },
             &BTreeSet::new(),
+            Opened::new(),
         )?;
         let nsid = self.change_with(
             |nsid| format!("namespace {nsid} added to {nqn}"),

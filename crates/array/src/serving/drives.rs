@@ -86,12 +86,17 @@ impl OpenedDrive {
         Ok(Self { media, def: drive.def.clone(), doubt, of })
     }
 
+    /// Whether it was opened for this.
+    pub fn is_of(&self, def: &NamespaceDef) -> bool {
+        self.def == *def
+    }
+
     /// Its media, unless it says to be of a pool of this node: it has the name that another had.
     ///
     /// # Errors
     /// `Conflict`; `Failed` where it was opened for another definition.
     pub fn not_of(self, pools: &Pools, def: &NamespaceDef) -> Result<Media> {
-        if self.def != *def {
+        if !self.is_of(def) {
             return Err(not_open_yet(def));
         }
         if let Backend::Drive { path, .. } = &def.backend {
@@ -128,6 +133,16 @@ impl Serving {
             asked.push(LateDrive::asked(place, def.clone(), &self.seen, in_use));
         }
         Ok(asked)
+    }
+
+    /// Whether what `def` is kept in is served now, and removed there by `steps`.
+    pub fn is_replaced(&self, steps: &[Step], def: &NamespaceDef) -> bool {
+        steps.iter().any(|step| match step {
+            Step::RemoveNamespace { nqn, nsid, def: was } => {
+                was.backend.is_same_medium(&def.backend) && self.is_there(&(nqn.clone(), *nsid))
+            }
+            _ => false,
+        })
     }
 }
 

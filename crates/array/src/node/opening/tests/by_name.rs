@@ -274,21 +274,30 @@ fn a_drive_that_hangs_when_it_is_asked_for_holds_up_nothing_but_that() {
     let node = start_on(dir, "", "", Machine::scripted(Arc::clone(&script)));
     let nqn: api::value::Nqn = NQN.parse().unwrap();
     let add = |backend: &str| {
-        crate::node::drive_openings::tests::START.set(Duration::from_secs(2));
         let new = format!(r#"{{"backend": "{backend}"}}"#);
         node.add_namespace(&nqn, serde_json::from_str(&new).unwrap())
     };
     let drive = format!("drive:{}", hangs.display());
-    std::thread::scope(|scope| {
-        let adding = scope.spawn(|| add(&drive).unwrap_err());
+    let waits = |more: &dyn Fn() -> bool| {
         while script.waiting() == 0 {
-            assert!(!adding.is_finished());
+            assert!(more());
             std::thread::yield_now();
         }
+    };
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| add(&drive).unwrap().nsid);
+        waits(&|| !adding.is_finished());
         assert_eq!(add("memory:1MiB").unwrap().nsid, 1);
-        let error = adding.join().unwrap();
-        assert!(error.context.contains("hangs does not answer"), "{error}");
+        script.set(&hangs, "S1", Answer::Denied);
+        assert_eq!(adding.join().unwrap(), 2);
     });
+    node.remove_namespace(&nqn, 2, Consent::FORCE).unwrap();
+    // Whose patience is over is told so.
+    script.set(&hangs, "S1", Answer::Never);
+    crate::node::drive_openings::tests::START.set(Duration::ZERO);
+    let error = add(&drive).unwrap_err();
+    assert!(error.context.contains("hangs does not answer"), "{error}");
+    waits(&|| true);
     // Whoever tries again has no second one wait for it, nor has a reload, which changes nothing.
     add(&drive).unwrap_err();
     let config = dir.join("test.toml");
@@ -303,5 +312,39 @@ fn a_drive_that_hangs_when_it_is_asked_for_holds_up_nothing_but_that() {
         assert!(reactor::now_exact() < limit, "{:?}", node.events(0));
     }
     assert!(node.namespace(&nqn, 2).unwrap().served);
+    node.stop();
+}
+
+/// What a reload was to serve in another way was out of service for as long as another drive took to be opened.
+#[test]
+fn nothing_is_out_of_service_while_another_drive_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let [well, hangs] = ["well", "hangs"].map(|name| dir.join(name));
+    for name in [&well, &hangs] {
+        fs::File::create(name).unwrap().set_len(1 << 20).unwrap();
+    }
+    let script = Arc::<Script>::default();
+    script.set(&well, "S1", Answer::Denied);
+    script.set(&hangs, "S2", Answer::Never);
+    let node = start_on(dir, "", &served_from(&well), Machine::scripted(Arc::clone(&script)));
+    let before = namespace(&node);
+    assert!(before.served);
+    let config = dir.join("test.toml");
+    let open = "allow-any-host = true\n";
+    let text = fs::read_to_string(&config).unwrap() + &served_from(&hangs);
+    fs::write(&config, text.replace(open, &format!("{open}serial = \"NEW\"\n"))).unwrap();
+    std::thread::scope(|scope| {
+        let reloading = scope.spawn(|| node.reload());
+        while script.waiting() == 0 {
+            assert!(!reloading.is_finished());
+            std::thread::yield_now();
+        }
+        assert_eq!(namespace(&node), before);
+        script.set(&hangs, "S2", Answer::Denied);
+        reloading.join().unwrap().unwrap();
+    });
+    assert_eq!(namespace(&node), before);
+    assert!(node.namespace(&NQN.parse().unwrap(), 2).unwrap().served);
     node.stop();
 }

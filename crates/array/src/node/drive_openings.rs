@@ -25,6 +25,8 @@ pub(super) type Opened = BTreeMap<Place, Result<OpenedDrive>>;
 struct Opening {
     place: Place,
     def: NamespaceDef,
+    /// It was begun for somebody who asks for the drive, whichever it is: nothing was compared with what is known.
+    is_asked: bool,
     /// Whoever began it waits for it still.
     is_waited_for: bool,
     /// The drive answers: it is waited for until nobody else can write to it any more.
@@ -154,13 +156,17 @@ impl DriveOpenings {
         let since = now_exact();
         let under_way =
             |all: &Openings| all.values().filter(|opening| opening.came.is_none()).count();
-        let is_asked = |opening: &Opening| {
-            drives.iter().any(|drive| drive.place == opening.place && drive.def == opening.def)
+        let is_wanted = |opening: &Opening| {
+            drives.iter().any(|drive| {
+                drive.place == opening.place
+                    && drive.def == opening.def
+                    && drive.is_asked() == opening.is_asked
+            })
         };
         let mut begun = BTreeSet::new();
         let mut all = self.book.lock();
         // Others are let go of that nobody waits for: they hold their drives.
-        all.retain(|_, one| one.came.is_none() || one.is_waited_for || is_asked(one));
+        all.retain(|_, one| one.came.is_none() || one.is_waited_for || is_wanted(one));
         for drive in drives {
             let is_it = |one: &Opening| one.def.backend.is_same_medium(&drive.def.backend);
             if all.values().any(is_it) {
@@ -175,8 +181,15 @@ impl DriveOpenings {
             let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
             let with = (machine.clone(), opener.clone());
             let came = self.begin(number, drive.clone(), with).err().map(Err);
-            let (place, def) = (drive.place.clone(), drive.def.clone());
-            all.insert(number, Opening { place, def, is_waited_for: true, answers: false, came });
+            let opening = Opening {
+                place: drive.place.clone(),
+                def: drive.def.clone(),
+                is_asked: drive.is_asked(),
+                is_waited_for: true,
+                answers: false,
+                came,
+            };
+            all.insert(number, opening);
             begun.insert(number);
         }
         let mut all = self.book.wait(all, &begun, since, limit);
@@ -185,7 +198,7 @@ impl DriveOpenings {
                 opening.is_waited_for = false;
             }
         }
-        let is_mine = |one: &Opening| one.came.is_some() && !one.is_waited_for && is_asked(one);
+        let is_mine = |one: &Opening| one.came.is_some() && !one.is_waited_for && is_wanted(one);
         let ended: Openings = all.extract_if(.., |_, opening| is_mine(opening)).collect();
         drop(all);
         ended.into_values().filter_map(|opening| Some((opening.place, opening.came?))).collect()

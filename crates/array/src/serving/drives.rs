@@ -44,6 +44,11 @@ impl LateDrive {
         Self { place, def, before, in_use: None, is_asked: false }
     }
 
+    /// Whether somebody asks for it just now, whichever drive it is.
+    pub const fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
     /// One that somebody asks for, where its place is served from what is `in_use`.
     fn asked(place: Place, def: NamespaceDef, seen: &Seen, in_use: Option<Media>) -> Self {
         let mut drive = Self::new(place, def, seen);

@@ -18,6 +18,7 @@ use super::words::{ana, referral, refused, transport_address, wire};
 use super::{Place, Serving};
 use crate::change::Step;
 use crate::desired::{ListenerDef, MODEL, NamespaceDef, SubsystemDef};
+use crate::seen::Seen;
 use crate::{Error, Result, generic, identity};
 
 /// What a change has ready, and what it has taken out of service and may yet have to put back.
@@ -49,6 +50,8 @@ pub(super) struct Batch {
 pub struct Taken {
     steps: Vec<Step>,
     batch: Batch,
+    /// What namespaces were before it.
+    seen: Seen,
 }
 
 /// What a namespace was kept in that is removed, while commands of it have not ended.
@@ -115,9 +118,10 @@ impl Serving {
     /// Takes all `steps`, for which `batch` has all that they need, or none.
     pub(super) fn take_all(&mut self, steps: Vec<Step>, mut batch: Batch) -> Result<Taken> {
         let mut taken = Vec::new();
+        let seen = self.seen.clone();
         for step in steps {
             if let Err(error) = self.take(&step, &mut batch) {
-                self.take_steps_back(taken, &mut batch);
+                self.take_steps_back(taken, &mut batch, seen);
                 return Err(error);
             }
             taken.push(step);
@@ -128,19 +132,19 @@ impl Serving {
             self.cut_later(place.clone(), draining.clone());
         }
         self.keep_events();
-        Ok(Taken { steps: taken, batch })
+        Ok(Taken { steps: taken, batch, seen })
     }
 
     /// Takes a change back that is not to stay, with what it took out: nothing of that has to be opened again.
     pub fn take_back(&mut self, taken: Taken) {
         self.drop_cuts();
-        let Taken { steps, mut batch } = taken;
-        self.take_steps_back(steps, &mut batch);
+        let Taken { steps, mut batch, seen } = taken;
+        self.take_steps_back(steps, &mut batch, seen);
         self.removed.extend(batch.removed);
         self.event_logs.leave(batch.left);
     }
 
-    fn take_steps_back(&mut self, steps: Vec<Step>, batch: &mut Batch) {
+    fn take_steps_back(&mut self, steps: Vec<Step>, batch: &mut Batch, seen: Seen) {
         batch.back = true;
         for step in steps.into_iter().rev() {
             let inverse = Step::inverse(step);
@@ -150,6 +154,8 @@ impl Serving {
                 tracing::error!("cannot take back {inverse:?}: {error}");
             }
         }
+        // What is not there does not tell what it was.
+        self.seen = seen;
     }
 
     /// Opens and binds what `steps` will need: what fails from outside fails here, before anything
@@ -296,10 +302,22 @@ impl Serving {
         let name = wire(nqn)?;
         self.target.add_namespace(&name, &spec).map_err(refused)?;
         let bytes = media.bytes();
+        if let Err(error) = self.target.resize_namespace(&name, nsid, bytes) {
+            let draining = self.target.remove_namespace(&name, nsid).map_err(refused)?;
+            self.linger(place, def, media, draining);
+            return Err(refused(error));
+        }
         self.media.insert(place, media);
         self.remember(nqn, nsid, def, bytes);
-        let _none = self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
         Ok(())
+    }
+
+    /// Keeps what a removed namespace was kept in until nothing is left of its commands.
+    fn linger(&mut self, place: Place, def: &NamespaceDef, media: Media, draining: Draining) {
+        if !draining.wait(Duration::ZERO) {
+            let backend = def.backend.clone();
+            self.lingering.push(Lingering { place, backend, _media: media, draining });
+        }
     }
 
     fn remove_namespace(
@@ -318,11 +336,7 @@ impl Serving {
         batch.removed.insert(self.uuid(nqn, nsid, def));
         let Some(media) = self.media.remove(&place) else { return Ok(()) };
         // A late write must not meet the media's next owner: it is kept until there is none.
-        if !draining.wait(Duration::ZERO) {
-            let backend = def.backend.clone();
-            let (place, media) = (place.clone(), media.clone());
-            self.lingering.push(Lingering { place, backend, _media: media, draining });
-        }
+        self.linger(place.clone(), def, media.clone(), draining);
         if !batch.back {
             batch.parked_media.insert(place, media);
         }

@@ -76,6 +76,45 @@ fn a_change_that_is_taken_back_serves_what_was_there() {
     serving.stop();
 }
 
+/// Likewise, what a drive was known by that was not there: any other under its name was served from then on.
+#[test]
+fn a_change_that_is_taken_back_leaves_what_is_known_of_an_absent_drive() {
+    let dir = tempfile::tempdir().unwrap();
+    let drive = |name: &str| format!("drive:{},size=1MiB", dir.path().join(name).display());
+    let (mut serving, _state) = serving();
+    let first = wanted("127.0.0.1:0", &[&drive("away/a")]);
+    let nqn = first.subsystems.keys().next().unwrap().clone();
+    know(&mut serving, &first, 1 << 20);
+    serving.begin(steps(&Desired::default(), &first), BTreeMap::new(), true).unwrap();
+    assert!(!serving.is_there(&(nqn, 1)));
+    let (before, seen) = (served(&serving), serving.seen.clone());
+    let other = wanted("127.0.0.1:0", &[&drive("b")]);
+    let taken = taken(&mut serving, steps(&first, &other)).unwrap();
+    assert_ne!(serving.seen, seen);
+    serving.take_back(taken);
+    assert_eq!((served(&serving), &serving.seen), (before, &seen));
+    serving.stop();
+}
+
+/// Has the first namespace be known as so many bytes of a drive.
+fn know(serving: &mut Serving, first: &Desired, bytes: u64) {
+    let (nqn, def) = first.subsystems.iter().next().unwrap();
+    let def = &def.namespaces[&1];
+    let (backend, uuid) = (def.backend.clone(), serving.uuid(nqn, 1, def));
+    serving.seen.set(nqn, 1, SeenAs { backend, uuid, bytes, wwid: Some("S1".to_owned()) });
+}
+
+/// One of a size that its blocks do not divide stayed, half done, though it was refused.
+#[test]
+fn a_namespace_whose_size_is_refused_is_not_there() {
+    let (mut serving, _state) = serving();
+    let first = wanted("127.0.0.1:0", &["drive:/nowhere/drive"]);
+    know(&mut serving, &first, 4096 + 512);
+    serving.begin(steps(&Desired::default(), &first), BTreeMap::new(), true).unwrap_err();
+    assert!(serving.media.is_empty() && serving.target.snapshot().subsystems.is_empty());
+    serving.stop();
+}
+
 #[test]
 fn what_is_taken_out_is_closed_when_the_change_is_through() {
     let (mut serving, _state) = serving();

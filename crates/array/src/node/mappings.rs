@@ -13,6 +13,7 @@ use super::manage::{check_unused, insert, no_subsystem};
 use super::owner::{Owned, View};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
 use crate::jobs::Task;
+use crate::serving::Place;
 use crate::state::State;
 use crate::{Error, Result};
 
@@ -177,6 +178,27 @@ impl Owned {
         let state = Arc::clone(&self.state);
         self.serving_mut()
             .map_or_else(|error| vec![error], |serving| serving.attach(pool, &state.current))
+    }
+
+    /// Serves volumes of open pools that were put back while commands of theirs had not ended, and have none by now. Not
+    /// while it is somebody's turn with the pool: what is rolled back is absent, too. Gives which are served.
+    pub(super) fn attach_late(&mut self) -> Result<Vec<Place>> {
+        let state = Arc::clone(&self.state);
+        let mut served = Vec::new();
+        for (place, def) in self.serving_mut()?.late_volumes(&state.current) {
+            let is_free = def.backend.pool().is_some_and(|pool| self.turns.is_free(pool));
+            // One that its pool does not give was told of when that was opened.
+            if is_free
+                && !self.taken_out.contains(&place)
+                && self.serving_mut()?.attach_late(&place, &def).is_ok()
+            {
+                served.push(place);
+            }
+        }
+        if !served.is_empty() {
+            self.keep()?;
+        }
+        Ok(served)
     }
 
     /// What is wanted, with the names that volumes and snapshots of a pool have by now: the node may have ended after one

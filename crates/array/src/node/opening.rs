@@ -35,6 +35,7 @@ impl Node {
         self.look_for_strays()?;
         self.attend_drives()?;
         self.take_up_drives()?;
+        self.take_up_volumes()?;
         self.withdraw_listeners()?;
         self.take_up_listeners()
     }
@@ -197,6 +198,27 @@ impl Node {
                     self.events.record(Severity::Error, format!("{what}: {why}: {error}"));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Takes up the volumes of open pools that were absent.
+    fn take_up_volumes(&self) -> Result<()> {
+        let has_late = self.owner.ask_unseen(|owned| {
+            let state = Arc::clone(&owned.state);
+            Ok(!owned.serving_mut()?.late_volumes(&state.current).is_empty())
+        })?;
+        if !has_late {
+            return Ok(());
+        }
+        match self.owner.ask(|owned| Ok(owned.attach_late()))? {
+            Ok(served) => {
+                for (nqn, nsid) in served {
+                    let words = format!("namespace {nsid} of {nqn} is served again");
+                    self.events.record(Severity::Info, words);
+                }
+            }
+            Err(error) => self.events.record(Severity::Error, error.context),
         }
         Ok(())
     }

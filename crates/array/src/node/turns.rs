@@ -47,6 +47,11 @@ impl Turns {
         self.0.remove(pool);
     }
 
+    /// Whether nobody has a turn with a pool.
+    pub fn is_free(&self, pool: &Name) -> bool {
+        !self.0.contains_key(pool)
+    }
+
     /// How many wait for a pool.
     #[cfg(test)]
     pub fn behind(&self, pool: &Name) -> usize {

@@ -10,7 +10,7 @@ use target::Draining;
 use super::apply::Batch;
 use super::drives::{LateDrive, OpenedDrive, is_drive, not_open_yet};
 use super::listen::Listening;
-use super::media::Media;
+use super::media::{Media, not_meant};
 use super::words::{refused, wire};
 use super::{Place, Serving};
 use crate::change::Step;
@@ -110,7 +110,8 @@ impl Serving {
         Media::open(def, self.reactors.len() > 1, &self.pools)
     }
 
-    fn is_late(&self, def: &NamespaceDef, patient: bool) -> bool {
+    /// Whether what keeps a namespace may be absent: of a pool that is not open, or a drive, where that is waited for.
+    pub(super) fn is_late(&self, def: &NamespaceDef, patient: bool) -> bool {
         match def.backend.pool() {
             Some(pool) => self.pools.is_unavailable(pool),
             None => is_drive(&def.backend) && patient,
@@ -163,11 +164,12 @@ impl Serving {
         self.unbound.iter().filter_map(def).collect()
     }
 
-    /// Serves the volumes of `pool` that were absent, as `current` wants them. Gives why some are not.
+    /// Serves the volumes of `pool` that were absent, as `current` wants them, but those that have [late](Self::late_volumes)
+    /// commands yet. Gives why some are not.
     pub fn attach(&mut self, pool: &Name, current: &Desired) -> Vec<Error> {
         let mut failed = Vec::new();
         for (place, def) in self.late(current) {
-            if def.backend.pool() != Some(pool) {
+            if def.backend.pool() != Some(pool) || self.check_unused(&def).is_err() {
                 continue;
             }
             let shared = self.reactors.len() > 1;
@@ -177,6 +179,33 @@ impl Serving {
             }
         }
         failed
+    }
+
+    /// Volumes of open pools that are absent, as `current` wants them, and could be served: what was [put
+    /// back](Self::put_back) while its commands had not ended.
+    pub fn late_volumes(&mut self, current: &Desired) -> Vec<(Place, NamespaceDef)> {
+        self.let_go();
+        let mut late = self.late(current);
+        late.retain(|(_, def)| {
+            let is_open = def.backend.pool().is_some_and(|pool| !self.pools.is_unavailable(pool));
+            is_open && self.check_unused(def).is_ok()
+        });
+        late
+    }
+
+    /// Serves one of them.
+    ///
+    /// # Errors
+    /// Why it is not there; `Conflict` where it is another one than hosts saw.
+    pub fn attach_late(&mut self, place: &Place, def: &NamespaceDef) -> Result<()> {
+        let media = Media::open(def, self.reactors.len() > 1, &self.pools)?;
+        let seen = self.seen.get(&place.0, place.1, &def.backend).map(|seen| seen.uuid);
+        if let (Some(id), Some(meant)) = (media.kept_in(), seen)
+            && id != meant
+        {
+            return Err(not_meant(&def.backend, id, meant));
+        }
+        self.provide(place, def, media)
     }
 
     /// Has the volumes of `pool` be absent from now on, as hosts saw them last, until they are [attached](Self::attach).

@@ -210,8 +210,11 @@ impl Serving {
         generic::block_device(&def.backend).map_or(Ok(()), |path| self.pools.check_no_drive(&path))
     }
 
-    /// What is there in place of what is waited for, where that goes on to be.
+    /// What is there in place of what is waited for, where that goes on to be. What is of a pool that is open is there.
     pub(super) fn goes_on_waiting(&self, place: &Place, def: &NamespaceDef) -> Option<Media> {
+        if !self.is_late(def, true) {
+            return None;
+        }
         let absent = self.media.get(place).filter(|media| media.is_absent())?;
         self.seen.get(&place.0, place.1, &def.backend)?;
         Some(Media::absent(absent.bytes()))

@@ -418,6 +418,37 @@ fn what_is_taken_out_for_a_change_is_served_should_the_node_end_before_it_is_thr
     node.stop();
 }
 
+/// A volume that was put back while its commands had not ended stayed absent until the daemon was started again, and a
+/// reload said that all was done.
+#[test]
+fn a_volume_that_was_put_back_absent_is_taken_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    make(&node, dir, "fast");
+    let before = namespace(&node);
+    let withdraw = || {
+        let place = (NQN.parse().unwrap(), 1);
+        node.owner.ask(move |owned| owned.serving_mut()?.withdraw_one(&place).map(drop)).unwrap();
+        assert!(!namespace(&node).served);
+    };
+    withdraw();
+    // It may be on its way back to a snapshot.
+    let turn = node.turn(&named("fast"), &Task::default()).unwrap();
+    node.take_up_volumes().unwrap();
+    assert!(!namespace(&node).served);
+    drop(turn);
+    open_late(&node);
+    assert_eq!(namespace(&node), before);
+    withdraw();
+    let config = dir.join("test.toml");
+    let text = fs::read_to_string(&config).unwrap() + "serial = \"NEW\"\n";
+    fs::write(&config, text).unwrap();
+    node.reload().unwrap();
+    assert_eq!(namespace(&node), before);
+    node.stop();
+}
+
 /// What was added while an import waited its turn was removed, though nobody had meant that, and was not kept.
 #[test]
 fn an_import_asks_again_what_is_lost_when_it_has_its_turn() {

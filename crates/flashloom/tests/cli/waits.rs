@@ -25,8 +25,6 @@ fn a_start_without_a_drive_serves_after_the_configured_wait() {
     let took = begun.elapsed().unwrap();
     println!("{WAIT:?} were configured, and {took:?} passed from the start to the first read");
     assert!(took >= WAIT, "{took:?}");
-    // With room for a machine that is busy with other tests.
-    assert!(took < WAIT * 8, "{took:?}");
     // Hosts are served before that is told of.
     wait_until("it is told to be open", || {
         json(dir, "pool show fast")["health"] == "no-redundancy"

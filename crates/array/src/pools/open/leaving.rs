@@ -19,7 +19,13 @@ pub(super) struct Leaving {
     /// The place it had.
     index: usize,
     path: PathBuf,
+    /// Drives that were there then, by where they are in memory: another may be opened at the path, which comes back.
+    drives: Vec<usize>,
     is_told: bool,
+}
+
+fn address(member: &Member) -> usize {
+    Arc::as_ptr(&member.drive).addr()
 }
 
 /// Whether both lead to the same: names are several, and what was removed has its old one only.
@@ -32,8 +38,11 @@ impl OpenPool {
     /// Lets go of what holds this path, where a drive was that had this place; not where another one of the pool is by now:
     /// the system gives names anew. One that has not done all that it was asked to write is held until it has.
     pub fn unlock(&self, index: usize, path: &Path) {
+        let at_path = |of: &Member| (of.path == path).then(|| address(of));
+        let drives = self.media().iter().filter_map(at_path).collect();
+        let leaving = Leaving { index, path: path.to_owned(), drives, is_told: false };
         let mut left = self.leaving();
-        left.extend(self.still_held(Leaving { index, path: path.to_owned(), is_told: false }));
+        left.extend(self.still_held(leaving));
     }
 
     /// Lets go of those that had something to do yet, and are done with it.
@@ -64,7 +73,8 @@ impl OpenPool {
         }
         // It stays open until the pool is closed.
         let media = self.media();
-        media.iter().filter(|member| member.path == of.path).for_each(|of| of.drive.unmark());
+        let left = media.iter().filter(|member| of.drives.contains(&address(member)));
+        left.for_each(|member| member.drive.unmark());
         drop(media);
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         // What was removed is at no path.

@@ -30,6 +30,7 @@ mod changes;
 mod configuration;
 mod delete;
 mod detach;
+mod drive_looks;
 mod drive_openings;
 mod drives;
 mod group_clones;
@@ -63,6 +64,7 @@ mod turns;
 mod view;
 mod volumes;
 
+use drive_looks::DriveLooks;
 use drive_openings::DriveOpenings;
 use owner::{Owned, Owner, View};
 use turns::Turns;
@@ -116,6 +118,7 @@ pub struct Node {
     physical: Physical,
     /// Why drives that are waited for and are there were not taken up, as it was told.
     unfit: Mutex<BTreeMap<crate::serving::Place, String>>,
+    drive_looks: DriveLooks,
     drive_openings: DriveOpenings,
     /// Schedules that are being run, and what was told of them.
     runs: schedule_runs::Runs,
@@ -209,6 +212,7 @@ impl Node {
             hosts: Mutex::default(),
             physical: Physical::new(machine),
             unfit: Mutex::default(),
+            drive_looks: DriveLooks::default(),
             drive_openings: DriveOpenings::default(),
             runs: schedule_runs::Runs::default(),
             owner: Arc::new(owner),

@@ -84,10 +84,10 @@ impl Node {
         let view = self.view();
         let wanted = desired::merge(&view.state.base, base, &view.state.current);
         let pools = &view.serving()?.pools;
-        for path in new_drives(&view.state.current, &wanted) {
-            pools.check_none_of_ours(&path, pools.opener().pool_at(&path)?)?;
-        }
-        Ok(())
+        let (drives, opener) = (new_drives(&view.state.current, &wanted), pools.opener());
+        let found = self.drive_looks.look_at(&drives, move |path| opener.pool_at(path))?;
+        let mut both = drives.iter().zip(found);
+        both.try_for_each(|(path, of)| pools.check_none_of_ours(path, of))
     }
 
     /// Does what goes before a change to what is `wanted`, with nothing held: opens its drives, and
@@ -163,7 +163,8 @@ impl Node {
         let with = (self.physical.machine(), &opener);
         let mut came = self.drive_openings.open(&drives, with, Limit::of_change());
         for LateDrive { place, def, .. } in drives {
-            let drive = came.remove(&place).unwrap_or_else(|| Err(does_not_answer(&def)))?;
+            let drive =
+                came.remove(&place).unwrap_or_else(|| Err(does_not_answer(&def.backend)))?;
             opened.insert(place, Ok(drive));
         }
         Ok(opened)

@@ -117,7 +117,7 @@ impl Book {
 }
 
 /// What is left of `limit` from `since` on.
-fn left(since: Nanos, limit: Duration) -> Duration {
+pub(super) fn left(since: Nanos, limit: Duration) -> Duration {
     limit.saturating_sub(Duration::from_nanos(now_exact().saturating_sub(since)))
 }
 

@@ -1,6 +1,6 @@
 //! What the management API asks of pools.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::v1::{Drive, FoundPool, Kind, NewPool, Pool, PoolImport, PoolPlan, Severity};
@@ -97,7 +97,8 @@ impl Node {
     /// Likewise; what is of another pool is refused with this `help`, if there is any.
     pub(super) fn check_no_labels(&self, paths: Vec<PathBuf>, help: Option<&str>) -> Result<()> {
         let opener = self.view().serving()?.pools.opener();
-        for (path, label) in opener.labelled(paths)? {
+        let look = move |path: &Path| opener.labelled(vec![path.to_owned()]);
+        for (path, label) in self.drive_looks.look_at(&paths, look)?.into_iter().flatten() {
             if self.view().serving()?.pools.waits_for(Uuid::from_bytes(label.pool)) {
                 return Err(is_drive_of(&path, &label.name));
             }

@@ -1,5 +1,7 @@
 //! Drives of namespaces, from what is known of them to what was opened, with nothing of the node held.
 
+use std::fmt::Display;
+
 use api::v1::Kind;
 use api::value::Backend;
 use hardware::Machine;
@@ -152,8 +154,8 @@ impl Serving {
 }
 
 /// Why a change is refused that asks for a drive that hangs.
-pub fn does_not_answer(def: &NamespaceDef) -> Error {
-    let what = format!("{} does not answer: it is being opened still", def.backend);
+pub fn does_not_answer(drive: &dyn Display) -> Error {
+    let what = format!("{drive} does not answer: it is being opened still");
     Error::new(Kind::Failed, what).help(
         "nothing was changed; see the kernel's log for the drive, and try again when it answers",
     )

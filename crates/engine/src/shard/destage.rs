@@ -348,7 +348,9 @@ impl Destage {
             };
             self.base.events.until(Event::Advanced, drained).await;
         }
-        self.base.writer.check()?;
+        // Stripes that waited for space were let go, which ended the shard: nothing has failed but that.
+        let is_let_go = space_wait.has_ended() && !self.base.has_ended();
+        self.base.writer.check().map_err(|error| if is_let_go { refused() } else { error })?;
         if !self.base.log.is_empty() {
             let failed = Error::new(Kind::Failed, "the commit log failed");
             return Err(if self.base.log.has_ended() { failed } else { refused() });

@@ -340,9 +340,10 @@ fn nothing_is_out_of_service_while_another_drive_is_opened() {
             assert!(!reloading.is_finished());
             std::thread::yield_now();
         }
-        assert_eq!(namespace(&node), before);
+        let meanwhile = namespace(&node);
         script.set(&hangs, "S2", Answer::Denied);
         reloading.join().unwrap().unwrap();
+        assert_eq!(meanwhile, before);
     });
     assert_eq!(namespace(&node), before);
     assert!(node.namespace(&NQN.parse().unwrap(), 2).unwrap().served);

@@ -62,10 +62,15 @@ impl Error {
 }
 
 impl Error {
+    /// What a device said, where that is the cause.
+    fn of_device(&self) -> Option<media::Kind> {
+        let source = self.source.as_ref()?;
+        source.downcast_ref::<media::Error>().map(|error| error.kind)
+    }
+
     /// Whether a medium did not give what it has, though its device answered.
     pub(crate) fn is_of_medium(&self) -> bool {
-        let cause = std::error::Error::source(self).and_then(|e| e.downcast_ref::<media::Error>());
-        cause.is_some_and(|error| error.kind == media::Kind::Medium)
+        self.of_device() == Some(media::Kind::Medium)
     }
 
     /// Whether whoever tries again may succeed.
@@ -75,16 +80,13 @@ impl Error {
 
     /// Whether a device did not answer in time.
     pub(crate) fn is_timeout(&self) -> bool {
-        let cause = std::error::Error::source(self).and_then(|e| e.downcast_ref::<media::Error>());
-        cause.is_some_and(|error| error.kind == media::Kind::Timeout)
+        self.of_device() == Some(media::Kind::Timeout)
     }
 
     /// Whether a drive's failure says nothing of what it keeps: it could not answer just now, or it is gone.
     pub(crate) fn says_nothing_of_contents(&self) -> bool {
-        let source = self.source.as_ref().and_then(|source| source.downcast_ref::<media::Error>());
-        let is_silent =
-            |error: &media::Error| matches!(error.kind, media::Kind::Timeout | media::Kind::Gone);
-        self.kind == Kind::Busy || source.is_some_and(is_silent)
+        let is_silent = matches!(self.of_device(), Some(media::Kind::Timeout | media::Kind::Gone));
+        self.kind == Kind::Busy || is_silent
     }
 }
 

@@ -138,7 +138,7 @@ impl Superblock {
     pub async fn try_some(&self, wanted: impl Fn(u16) -> bool) -> Result<()> {
         let _turn = self.turn.hold().await;
         match self.put_to(What::Again, wanted).await {
-            Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => Ok(()),
+            Err(error) if error.may_pass() => Ok(()),
             tried => tried,
         }
     }
@@ -582,9 +582,7 @@ impl Superblock {
             match done {
                 Ok(()) => {}
                 // What the drive has is whole: it may be tried again, unless it has left.
-                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) && usable(index) => {
-                    passing = Some(error)
-                }
+                Err(error) if error.may_pass() && usable(index) => passing = Some(error),
                 Err(error) => failure = Some(error),
             }
         }
@@ -643,7 +641,7 @@ impl Superblock {
         let written = written.unwrap_or_else(|| Err(gone()));
         let written = written.map_err(|e| Error::caused(e.kind, format!("drive {index}"), e));
         if let Err(error) = &written
-            && !matches!(error.kind, Kind::Full | Kind::Busy)
+            && !error.may_pass()
         {
             self.drives.fail_one(index, &drive, Cause::of("a write", error));
         }

@@ -441,7 +441,7 @@ impl Store {
         }
         for _ in 0..TELL_ATTEMPTS {
             match self.owner.tell().await {
-                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {
+                Err(error) if error.may_pass() => {
                     reactor::sleep(PASSING_PAUSE).await;
                 }
                 done => return done,

@@ -133,8 +133,10 @@ impl<P: Pages> Map<P> {
             };
             match check_leaf(checking, *leaf, &page, (*first, *before), last, filter.as_ref()) {
                 Ok((end, has_stacks)) => {
-                    versions |= Page::parse(&page, PageKind::Leaf).is_ok_and(|p| p.has_versions());
-                    refers |= Page::parse(&page, PageKind::Leaf).is_ok_and(|p| has_references(&p));
+                    if let Ok(leaf) = Page::parse(&page, PageKind::Leaf) {
+                        versions |= leaf.has_versions();
+                        refers |= has_references(&leaf);
+                    }
                     stacks |= has_stacks;
                     last = Some(end);
                 }

@@ -117,6 +117,7 @@ impl Pool {
         self.rewrite_label(&bare).await?;
         let well = seen.iter().filter(|(_, sight)| !sight.is_bare).map(|(index, _)| *index);
         self.try_log_drives(&label, &well.collect::<Vec<_>>()).await?;
+        // Where it cannot be ended yet the next look tries again.
         let _ = self.end_half_move().await;
         let idle = |shard: Rc<Shard>| async move { shard.base.log.look_whether_idle().await };
         let noted = self.each(idle).await.map(drop);

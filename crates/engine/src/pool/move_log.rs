@@ -38,8 +38,6 @@ impl Pool {
         };
         let devices: Vec<_> = places.iter().filter_map(Candidate::device).cloned().collect();
         let mut new = Vec::new();
-        // One that was left half done is as this one leaves it.
-        self.0.half_moved.take();
         let moved = match self.bring(&to, places, &mut new).await {
             Err(error) => self.tell_of_move(error, &new).await,
             done => done,
@@ -52,12 +50,17 @@ impl Pool {
             }
         }
         let copies = RemoteCopy::of(new.iter().map(|(tenant, _)| *tenant).zip(devices));
+        // As long as some labels may call the old ones current, these get everything, too; so it is after a move before this
+        // one that was left half done.
         if moved.is_err() && self.lists_all(&label, &new) {
-            // As long as some labels may call the old ones current, these get everything, too.
             *self.0.half_moved.borrow_mut() = Some(copies);
             return moved;
         }
+        if moved.is_err() && self.0.half_moved.borrow().is_some() {
+            return moved;
+        }
         if moved.is_ok() {
+            self.0.half_moved.take();
             *self.0.remotes.borrow_mut() = copies;
         }
         let settled = self.leave_old_log(!label.log.is_gathered()).await;

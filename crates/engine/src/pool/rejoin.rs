@@ -226,10 +226,7 @@ impl Pool {
 async fn until_room(progress: &Progress, act: impl AsyncFn() -> Result<()>) -> Result<()> {
     loop {
         match act().await {
-            Err(error)
-                if matches!(error.kind, Kind::Full | Kind::Busy)
-                    && !progress.ends.load(Ordering::Relaxed) =>
-            {
+            Err(error) if error.may_pass() && !progress.ends.load(Ordering::Relaxed) => {
                 reactor::sleep(crate::limits::ANEW_PAUSE).await;
             }
             done => return done,

@@ -223,8 +223,7 @@ impl Pool {
     /// The last step of what the catalog has for good by now: where it finds no room it is done behind this once there is
     /// some, or by the next opening, and has not failed.
     pub(super) fn or_later(&self, done: Result<()>) -> Result<()> {
-        let is_no_room = |error: &Error| matches!(error.kind, Kind::Full | Kind::Busy);
-        if !done.as_ref().is_err_and(is_no_room) {
+        if !done.as_ref().is_err_and(Error::may_pass) {
             return done;
         }
         if self.0.ending.replace(true) {
@@ -236,7 +235,7 @@ impl Pool {
                 reactor::sleep(ANEW_PAUSE).await;
                 let Some(pool) = weak.upgrade().map(Pool) else { return };
                 let Ok(_turn) = pool.turn().await else { return };
-                if !pool.end_changes().await.is_err_and(|error| is_no_room(&error)) {
+                if !pool.end_changes().await.is_err_and(|error| error.may_pass()) {
                     pool.0.ending.set(false);
                     return;
                 }

@@ -16,7 +16,7 @@ fn judge(info: &SegmentInfo, outcomes: impl Iterator<Item = Result<()>>) -> Resu
     for error in outcomes.filter_map(Result::err) {
         // Without space behind it a drive is whole, and what is asked of it may succeed later. So it is where the
         // system was short of something.
-        if matches!(error.kind, Kind::Full | Kind::Busy) {
+        if error.may_pass() {
             return Err(error);
         }
         lost += 1;

@@ -80,7 +80,7 @@ impl Rebuild {
             if has_room {
                 match self.move_off(leaving, progress, &pace, &mut unread).await {
                     // It may pass: that nothing came of it is counted below.
-                    Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {}
+                    Err(error) if error.may_pass() => {}
                     moved => moved?,
                 }
             } else {

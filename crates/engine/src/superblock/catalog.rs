@@ -231,9 +231,7 @@ impl Superblock {
             self.kept.owed.store(true, Ordering::Release);
         }
         match self.settle_catalog().await {
-            Err(error)
-                if matches!(error.kind, Kind::Full | Kind::Busy)
-                    && self.is_catalog_spread().await => {}
+            Err(error) if error.may_pass() && self.is_catalog_spread().await => {}
             done => done?,
         }
         if canary::skips(Step::CatalogTells) { Ok(()) } else { self.tell_failures().await }

@@ -274,6 +274,8 @@ impl Hostile {
         let (_admin, queue) = self.association()?;
         let write = |cid, offset, length: u32| {
             let mut sqe = Sqe::new(opcode::io::WRITE, cid, 1);
+            // Beyond what the host like others reads and verifies.
+            sqe.cdw10 = 1024.into();
             sqe.cdw12 = (length / BLOCK - 1).into();
             sqe.dptr = Sgl::in_capsule(offset, length);
             sqe

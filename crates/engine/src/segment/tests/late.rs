@@ -15,6 +15,14 @@ fn drives(count: usize) -> Vec<Arc<Simulated>> {
     (0..count).map(|n| Simulated::new(options(n))).collect()
 }
 
+/// A segment on these, written from end to end.
+async fn written(media: &[Arc<Simulated>], parity: u8) -> Rig {
+    let slots = media.iter().map(|drive| Some(Drive::Simulated(Arc::clone(drive))));
+    let mut rig = Rig::over(slots.collect(), parity);
+    rig.write_all().await;
+    rig
+}
+
 /// A header on a slow drive was given up for one that was never written, where another drive had damage: the others do
 /// not make it then, and it was not waited for. An opening took the stripe for one that is not there.
 #[test]
@@ -22,9 +30,7 @@ fn a_late_header_is_waited_for_where_the_others_do_not_make_it() {
     for (data, parity) in [(1, 1), (3, 1), (4, 2)] {
         reactor::simulate(1, async move {
             let media = drives(data + usize::from(parity));
-            let slots = media.iter().map(|drive| Some(Drive::Simulated(Arc::clone(drive))));
-            let mut rig = Rig::over(slots.collect(), parity);
-            rig.write_all().await;
+            let mut rig = written(&media, parity).await;
             rig.check().await.unwrap();
             let stripe = 1;
             let header = rig.segments.read_header(&rig.info, stripe).await.unwrap();
@@ -47,9 +53,7 @@ fn what_no_drive_could_say_just_now_is_not_lost() {
     for damaged in [false, true] {
         reactor::simulate(1, async move {
             let media = drives(2);
-            let slots = media.iter().map(|drive| Some(Drive::Simulated(Arc::clone(drive))));
-            let mut rig = Rig::over(slots.collect(), 1);
-            rig.write_all().await;
+            let rig = written(&media, 1).await;
             let (at, bytes) = rig.written[7].clone();
             let place = rig.info.geometry.place(at.slot());
             if damaged {
@@ -79,9 +83,7 @@ fn what_no_drive_could_say_just_now_is_not_lost() {
 fn what_errors_that_pass_keep_from_a_reader_is_not_lost() {
     reactor::simulate(1, async move {
         let media = drives(2);
-        let slots = media.iter().map(|drive| Some(Drive::Simulated(Arc::clone(drive))));
-        let mut rig = Rig::over(slots.collect(), 1);
-        rig.write_all().await;
+        let rig = written(&media, 1).await;
         let (at, bytes) = rig.written[7].clone();
         let place = rig.info.geometry.place(at.slot());
         rig.damage(place.stripe, usize32(place.unit), place.block).await;
@@ -106,9 +108,7 @@ fn what_errors_that_pass_keep_from_a_reader_is_not_lost() {
 fn blocks_of_one_read_may_be_unreadable_on_different_drives() {
     reactor::simulate(1, async move {
         let media = drives(4);
-        let slots = media.iter().map(|drive| Some(Drive::Simulated(Arc::clone(drive))));
-        let mut rig = Rig::over(slots.collect(), 1);
-        rig.write_all().await;
+        let rig = written(&media, 1).await;
         let (first, _) = rig.written[0];
         let place = rig.info.geometry.place(first.slot());
         let run: Vec<u8> = rig.written[..8].iter().flat_map(|(_, bytes)| bytes.clone()).collect();

@@ -97,5 +97,5 @@ refused 'does not allow this host|SUBNQN' ours id-ctrl
 withdrawn
 refused 'nothing listens there' ours id-ctrl
 # Nothing is left behind.
-no_queues() { ! rdma resource show qp | grep -q flashloom; }
+no_queues() { ! rdma resource show qp | grep -q 'type RC'; }
 wait_for 30 no_queues

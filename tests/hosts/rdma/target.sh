@@ -106,7 +106,7 @@ connect --nr-io-queues 1
 verify_load --size=2m --io_size=2m
 disconnect
 # No queue is left behind.
-no_queues() { ! rdma resource show qp | grep -q 'pid .*flashloom'; }
+no_queues() { ! rdma resource show qp | grep -q 'type RC'; }
 wait_for 30 no_queues
 pkill -TERM -x flashloom
 wait_for 60 not_serving

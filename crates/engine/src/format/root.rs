@@ -35,6 +35,12 @@ pub const MANIFEST_MAX: usize = INDEX_MAX * INDEX_ENTRIES * BLOCK;
 /// Bytes left for the segments' descriptions.
 pub const SEGMENTS_BYTES: usize = BLOCK - size_of::<Head>() - INDEX_MAX * size_of::<RawEntry>();
 
+/// Segments that a root can describe, of which each description has so many bytes.
+#[must_use]
+pub const fn segments_max(described: usize) -> usize {
+    SEGMENTS_BYTES / (size_of::<u16>() + described)
+}
+
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Head {

@@ -20,7 +20,7 @@ use crate::format;
 use crate::format::catalog::{Catalog, CatalogArea};
 use crate::format::label::{DriveMark, DriveRecord, Label, Layout, LogKind, PoolState};
 use crate::format::manifest::SegmentRecord;
-use crate::format::root::MANIFEST_MAX;
+use crate::format::root::{MANIFEST_MAX, segments_max};
 use crate::limits::{
     AU_MAX, AU_MIN, AUS_MIN, AUS_PER_DRIVE, DRIVES_MAX, SHARD_LOG_BYTES, SHARD_SEGMENTS,
     SHARD_SEGMENTS_MIN, SHARDS_MAX, UNITS_PER_AU,
@@ -241,8 +241,11 @@ pub(super) fn least_shards(units: &[u32], (data, parity): (u8, u8), au_bytes: u6
     let segments = raid::placement::segments(units, width);
     let tables = segments * u64::from(data) * (au_bytes / u64_of(BLOCK)) / BLOCKS_A_TABLE;
     // Shards do not have all the same.
-    let all = (segments * u64_of(SegmentRecord::len(width)) + tables * TABLE_BYTES) * 5 / 4;
-    all.div_ceil(u64_of(MANIFEST_MAX)).max(1)
+    let described = SegmentRecord::len(width);
+    let all = (segments * u64_of(described) + tables * TABLE_BYTES) * 5 / 4;
+    // Half of what the segments have that a root can describe: what the map writes meanwhile lies between.
+    let described = u64_of(segments_max(described)) * u64::from(data) * au_bytes / 2;
+    all.div_ceil(u64_of(MANIFEST_MAX).min(described)).max(1)
 }
 
 /// As many shards as there are reactors, or fewer where those would have too little space or log.

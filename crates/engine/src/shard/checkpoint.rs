@@ -20,7 +20,7 @@ use crate::address::{BLOCK, Entry, SegmentId};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::manifest::{Manifest, SegmentRecord};
-use crate::format::root::{INDEX_ENTRIES, INDEX_MAX, MANIFEST_MAX, RawEntry, Root};
+use crate::format::root::{INDEX_ENTRIES, INDEX_MAX, MANIFEST_MAX, RawEntry, Root, segments_max};
 use crate::limits::{RECLAIM_RESERVE, RESERVED_MAX};
 use crate::segment::{SegmentInfo, Stream};
 use crate::segment_table::{Segment, State};
@@ -253,6 +253,13 @@ impl Checkpoints {
         self.base.writer.settle_metadata().await?;
         // What begins from here on is not of this checkpoint, and may be torn when it is the last.
         let segments = self.segments_of(blocks.iter());
+        let described = SegmentRecord::len(self.base.writer.geometry().width());
+        if segments.len() > segments_max(described) {
+            return Err(Error::new(
+                Kind::Full,
+                "the manifest lies in more segments than a root can name",
+            ));
+        }
         if !canary::skips(Step::CheckpointFlush) {
             self.base.writer.flush().await?;
         }

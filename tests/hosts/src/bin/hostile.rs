@@ -265,8 +265,10 @@ impl Hostile {
             (keyed.key, keyed.invalidate) = (keyed.key ^ 0x5a5a_5a00, true);
         })?;
         // It is for this end's card to say no to that; the target may not look at what a Flush names.
-        let _came = queue.wait()?;
-        Ok(())
+        match queue.wait()? {
+            Came::Ended => Ok(()),
+            Came::Answered(cqe) => Err(format!("answered: {}", cqe.status()).into()),
+        }
     }
 
     /// Data that is not where the entry says it is: an error, of that command.

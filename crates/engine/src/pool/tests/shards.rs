@@ -199,3 +199,21 @@ fn shards_on_several_reactors_are_reached_from_all() {
 thread_local! {
     static POOL: Cell<Option<Pool>> = const { Cell::new(None) };
 }
+
+#[test]
+fn as_many_shards_as_roots_can_name_what_they_list() {
+    let least = |units: u32, shape, au_mib: u64| {
+        let units = [units; 10];
+        super::super::create::least_shards(
+            &units[..usize::from(shape) + 1],
+            (shape, 1),
+            au_mib << 20,
+        )
+    };
+    // A mirror of small units: of what it lists 42 MiB lie in segments that a root can name.
+    assert_eq!(least(500_000, 1, 1), 1);
+    assert_eq!(least(1_500_000, 1, 1), 2);
+    // With larger ones, or wider stripes, the number of blocks is what counts.
+    assert_eq!(least(1_500_000, 1, 64), 1);
+    assert_eq!(least(700_000, 9, 1), 1);
+}

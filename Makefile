@@ -4,7 +4,7 @@ CARGO ?= cargo
 
 MINUTES ?= 10
 
-.PHONY: demo test soak check hosts install packages library install-library fio-engine
+.PHONY: demo test soak check install packages library install-library fio-engine
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib

@@ -183,7 +183,7 @@ pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// within some tens of milliseconds.
 pub const LEFT_BEHIND: Duration = Duration::from_secs(1);
 /// How long a change waits for the commands that the media of a removed or smaller namespace still has: drives answer
-/// within milliseconds, and other changes, and the watchdog, wait meanwhile. Media that take longer stay in use.
+/// within milliseconds, and other changes wait meanwhile. Media that take longer stay in use.
 pub const NAMESPACE_DRAIN: Duration = Duration::from_secs(10);
 /// How long a reactor may take to answer what is asked of all of them: many turns of the busiest.
 pub const ANSWER: Duration = Duration::from_secs(2);

@@ -202,6 +202,13 @@ impl DriveSet {
         self.slot(drive).state()
     }
 
+    /// Those that do not count, by their bits: what has a part there bears one loss less.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let drives = (0..self.len()).map(stdx::num::u16_of);
+        drives.filter(|drive| !self.is_online(*drive)).fold(0, |all, drive| all | 1 << drive)
+    }
+
     #[must_use]
     pub fn is_online(&self, drive: u16) -> bool {
         self.state(drive) == DriveState::Online

@@ -1,5 +1,6 @@
 //! The segments of one shard: what state each is in, and how much of it is live.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -239,12 +240,13 @@ impl Table {
         on.map(|segment| u64::from(segment.live)).sum()
     }
 
-    /// Sealed segments of some streams with a part on these drives, each with its live blocks: those first that have
-    /// most parts there.
+    /// Sealed segments of some streams with a part on these drives, each with its live blocks: those first that bear the
+    /// fewest losses more, since they have most parts on drives that are `lost`, and then those with most parts on these.
     #[must_use]
     pub fn sealed_on(
         &self,
         leaving: u64,
+        lost: u64,
         is_wanted: impl Fn(Stream) -> bool,
     ) -> Vec<(SegmentId, u32)> {
         let sealed = self.segments.values().filter(|segment| {
@@ -255,8 +257,10 @@ impl Table {
                 && segment.info.parts_on(leaving) > 0
         });
         let mut sealed: Vec<_> = sealed.collect();
-        sealed.sort_by_key(|segment| {
-            (std::cmp::Reverse(segment.info.parts_on(leaving)), segment.live)
+        sealed.sort_by_cached_key(|segment| {
+            let [lost, leaving] =
+                [lost, leaving].map(|drives| Reverse(segment.info.parts_on(drives)));
+            (lost, leaving, segment.live)
         });
         sealed.into_iter().map(|segment| (segment.info.id, segment.live)).collect()
     }
@@ -516,14 +520,35 @@ mod tests {
 
     /// A table with one segment that is filled and has so many live blocks.
     fn table(live: u32) -> (Table, SegmentId) {
+        let mut table = Table::default();
+        let id = insert(&mut table, 7, 0, live);
+        (table, id)
+    }
+
+    /// Adds such a segment, which lies on six drives from `first` on.
+    fn insert(table: &mut Table, id: u32, first: u16, live: u32) -> SegmentId {
         let geometry = Geometry::for_au(Shape { data: 4, parity: 2 }, 256).unwrap();
-        let id = SegmentId::new(7);
-        let members = (0..6).map(|drive| Member { drive, au: 0 }).collect();
+        let id = SegmentId::new(id);
+        let members = (first..first + 6).map(|drive| Member { drive, au: 0 }).collect();
         let (generation, stream, shard) = (1, Stream::User, 0);
         let info = SegmentInfo { id, generation, members, stream, shard, geometry };
-        let mut table = Table::default();
         table.insert(Segment::sealed(Rc::new(info), None, live));
-        (table, id)
+        id
+    }
+
+    /// Two drives are lost, of which the operator has what one had rebuilt, and a third is emptied.
+    #[test]
+    fn what_bears_the_fewest_losses_more_is_moved_first() {
+        let mut table = Table::default();
+        let [lost, leaving] = [0b11_0000, 0b101_0000];
+        let bears_one = insert(&mut table, 1, 5, 1);
+        let bears_none = insert(&mut table, 2, 0, 9);
+        let bears_none_nor_has_less = insert(&mut table, 3, 3, 5);
+        let elsewhere = insert(&mut table, 4, 7, 1);
+        let order = table.sealed_on(leaving, lost, |_| true);
+        let order: Vec<SegmentId> = order.into_iter().map(|(id, _)| id).collect();
+        assert_eq!(order, [bears_none_nor_has_less, bears_none, bears_one]);
+        assert!(!order.contains(&elsewhere));
     }
 
     /// A count of all blocks finds some in a segment that was proved dead, which the map has yet to give up: the pool

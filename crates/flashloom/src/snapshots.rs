@@ -121,9 +121,19 @@ fn diff(global: &Global, snapshots: &[SnapshotPath]) -> Outcome {
 }
 
 pub fn snapshot_table(all: &[Snapshot]) -> Table {
-    let header =
-        ["snapshot", "taken", "state", "size", "referenced", "unique", "subsystem", "nsid", "uuid"];
-    let mut table = table(&header, &[3, 4, 5, 7]);
+    let header = [
+        "snapshot",
+        "taken",
+        "state",
+        "size",
+        "referenced",
+        "unique",
+        "shared",
+        "subsystem",
+        "nsid",
+        "uuid",
+    ];
+    let mut table = table(&header, &[3, 4, 5, 6, 8]);
     for snapshot in all {
         let mapping = snapshot.mapping.as_ref();
         let taken = snapshot.created_ms.and_then(time);
@@ -134,6 +144,7 @@ pub fn snapshot_table(all: &[Snapshot]) -> Table {
             snapshot.size.to_string(),
             or_dash(snapshot.referenced),
             or_dash(snapshot.unique),
+            or_dash(snapshot.shared),
             or_dash(mapping.map(|at| at.subsystem.to_string())),
             or_dash(mapping.map(|at| at.nsid)),
             snapshot.id.to_string(),

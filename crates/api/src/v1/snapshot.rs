@@ -26,6 +26,9 @@ pub struct Snapshot {
     /// and it is not copied by reference elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<Size>,
+    /// The others: what its volume, another snapshot or a clone has, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<Size>,
     /// When it was taken: milliseconds since 1970-01-01 00:00:00 UTC, of which the pool keeps whole seconds. Left out
     /// while its pool is not open.
     #[serde(default, skip_serializing_if = "Option::is_none")]

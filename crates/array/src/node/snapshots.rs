@@ -68,6 +68,7 @@ impl Node {
                 block_size: seen.block_size,
                 referenced: None,
                 unique: None,
+                shared: None,
                 created_ms: None,
                 mapping: Some(seen.mapping),
                 state: VolumeState::Inaccessible,
@@ -198,13 +199,17 @@ pub(super) fn words(paths: &[SnapshotPath]) -> String {
 }
 
 fn document(path: SnapshotPath, of: &pools::Snapshot, mapping: Option<Mapping>) -> Snapshot {
+    let (referenced, unique) = (of.volume.used(), of.volume.unique());
+    // Both are of one count, but are not read at one instant.
+    let shared = referenced.zip(unique).map(|(all, own)| all.saturating_sub(own));
     Snapshot {
         name: path,
         id: Uuid::from_bytes(of.volume.id()),
         size: Size::new(of.volume.len()),
         block_size: of.volume.block_size(),
-        referenced: of.volume.used().map(Size::new),
-        unique: of.volume.unique().map(Size::new),
+        referenced: referenced.map(Size::new),
+        unique: unique.map(Size::new),
+        shared: shared.map(Size::new),
         created_ms: Some(of.created.saturating_mul(1000)),
         mapping,
         state: state_of(&of.volume),

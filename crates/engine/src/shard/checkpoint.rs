@@ -300,13 +300,19 @@ impl Checkpoints {
         });
         // Nothing was ever written there.
         dead.extend(table.withdrawn().into_iter().filter(|id| !self.is_held(*id)));
-        let alive = table.iter().filter(|segment| !dead.contains(&segment.info.id));
+        // A pool may have a million segments, and a thousand blocks of the last manifest.
+        let given_back: BTreeSet<SegmentId> = dead.iter().copied().collect();
+        let alive = table.iter().filter(|segment| !given_back.contains(&segment.info.id));
         let mut segments: Vec<SegmentRecord> = alive.map(record).collect();
         // This manifest takes the place of the last one.
+        let mut replaced = BTreeMap::<SegmentId, u32>::new();
         for old in &*self.manifest_blocks.borrow() {
-            let of = |record: &&mut SegmentRecord| record.info.id == old.location.segment();
-            if let Some(record) = segments.iter_mut().find(of) {
-                record.live = record.live.saturating_sub(1);
+            *replaced.entry(old.location.segment()).or_default() += 1;
+        }
+        if !replaced.is_empty() {
+            for record in &mut segments {
+                let old = replaced.get(&record.info.id).copied().unwrap_or(0);
+                record.live = record.live.saturating_sub(old);
             }
         }
         segments.extend(fresh.iter().map(|info| SegmentRecord {

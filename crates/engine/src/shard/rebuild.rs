@@ -126,7 +126,8 @@ impl Rebuild {
         self.move_some(leaving, progress, pace, unread).await
     }
 
-    /// Moves some segments' contents, those first of which most is gone, and all metadata, and gives the space back.
+    /// Moves some segments' contents, those first that bear the fewest losses more, and all metadata, and gives the space
+    /// back.
     async fn move_some(
         &self,
         leaving: u64,
@@ -134,11 +135,16 @@ impl Rebuild {
         pace: &Pace<'_>,
         unread: &mut BTreeSet<SegmentId>,
     ) -> Result<()> {
-        let metadata = self.base.table().sealed_on(leaving, |stream| stream == Stream::Metadata);
+        let lost = self.base.writer.segments().drives().lost();
+        let of = |metadata: bool| {
+            let is_wanted = move |stream| (stream == Stream::Metadata) == metadata;
+            self.base.table().sealed_on(leaving, lost, is_wanted)
+        };
+        let metadata = of(true);
         for (id, _) in &metadata {
             self.base.map.evacuate(*id).await?;
         }
-        let victims = self.base.table().sealed_on(leaving, |stream| stream != Stream::Metadata);
+        let victims = of(false);
         let mut emptied = Vec::new();
         for (id, live) in victims {
             if emptied.len() == SEGMENTS_AT_ONCE || self.base.has_ended() {

@@ -128,8 +128,12 @@ impl Remake {
             Some(Part { info, column, stripes: segment.stripes, has_live: segment.live > 0 })
         };
         let mut parts: Vec<Part> = on_it.filter_map(part).collect();
-        // What was begun last first: what the drive missed lies there, however long it was away. The rest is only looked at.
-        parts.sort_unstable_by_key(|part| Reverse(part.info.generation));
+        // What bears the fewest losses more first. Then what was begun last: what the drive missed lies there, however long
+        // it was away. The rest is only looked at.
+        let lost = self.base.writer.segments().drives().lost();
+        parts.sort_by_cached_key(|part| {
+            (Reverse(part.info.parts_on(lost)), Reverse(part.info.generation))
+        });
         parts
     }
 

@@ -15,6 +15,7 @@ mod bench;
 mod beyond;
 mod clones;
 mod crash;
+mod cut_short;
 mod documents;
 mod drives;
 mod dump;

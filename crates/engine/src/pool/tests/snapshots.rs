@@ -217,7 +217,7 @@ pub(super) async fn empty_all(pool: &Pool) {
         let all: Vec<_> = shard
             .base
             .table()
-            .sealed_on(u64::MAX, |stream| stream != crate::segment::Stream::Metadata);
+            .sealed_on(u64::MAX, 0, |stream| stream != crate::segment::Stream::Metadata);
         let mut emptied = Vec::new();
         for (segment, _) in all {
             if shard.reclaim.is_being_emptied(segment) {

@@ -1,0 +1,53 @@
+//! Memory of a log whose file is cut short under the daemon: a device that failed, and never the daemon's end.
+
+use super::crash::Load;
+use super::*;
+
+const NQN: &str = "nqn.2026-11.io.flashloom:cut";
+
+/// Bytes that the journal grows by while all is well.
+const NOTED: u64 = 16_000;
+
+#[test]
+fn memory_that_is_cut_short_is_a_device_that_failed() {
+    let made = tempfile::tempdir().unwrap();
+    let dir = made.path();
+    let port = free_port();
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
+    let daemon = Daemon::start(dir, &serve);
+    let place = |name: &str| format!("{}/{name}", dir.display());
+    let drives = format!("--drive {},size=256MiB --drive {},size=256MiB", place("d0"), place("d1"));
+    let logs = format!("--log bbu:{} --log bbu:{}", place("l0"), place("l1"));
+    json(dir, &format!("pool create fast {drives} {logs} --log-size 12MiB"));
+    json(dir, "volume create fast/v --size 64MiB");
+    json(dir, &format!("volume map fast/v --subnqn {NQN} --allow-any-host"));
+    let at = format!("--traddr 127.0.0.1 --trsvcid {port}");
+    let load = format!(
+        "--rw randwrite --bs 8k --iodepth 8 --rate-iops 1500 --verify --size 64MiB --runtime 60m --poll interrupt \
+         {at} --subnqn {NQN}"
+    );
+    let mut load = Load::keeping(dir, dir.join("acks"), &load);
+    assert!(load.goes_on(NOTED));
+    let cut =
+        |name: &str| fs::OpenOptions::new().write(true).open(dir.join(name)).unwrap().set_len(0);
+    let health = || json(dir, "pool show fast")["health"].as_str().unwrap().to_owned();
+
+    // One of two: hosts notice nothing.
+    cut("l1").unwrap();
+    rig::wait_until("one of the log's devices failed", || health() != "online");
+    assert!(load.goes_on(NOTED), "{:#}", json(dir, "events"));
+    // The last one: nothing more is acknowledged, and what has nothing to do with that goes on.
+    cut("l0").unwrap();
+    rig::wait_until("nothing of the log is left", || {
+        !["online", "degraded", "no-redundancy"].contains(&health().as_str())
+    });
+    json(
+        dir,
+        &format!(
+            "bench --rw randrw --verify --bs 4k --io-size 256k --poll interrupt {at} --subnqn {}",
+            super::NQN
+        ),
+    );
+    drop(load);
+    daemon.stop();
+}

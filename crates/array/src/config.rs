@@ -112,6 +112,10 @@ pub struct Config {
     pub settings: Settings,
     /// What is served.
     pub desired: Desired,
+    /// Faults that may pass, and that a start goes without: there are none of them after [`load`].
+    pub passing: Vec<Fault>,
+    /// It has no word of listeners nor subsystems, not even that there are none of them: so has a file that was cut short.
+    pub serves_nothing: bool,
 }
 
 /// Reads and checks the configuration file at `path`.
@@ -119,14 +123,35 @@ pub struct Config {
 /// # Errors
 /// Every fault found, in the order of the file. Nothing has been applied.
 pub fn load(path: &Path) -> Result<Config, Faults> {
+    strictly(path, load_to_start(path)?)
+}
+
+/// Likewise, but for faults that may pass.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_to_start(path: &Path) -> Result<Config, Faults> {
     let unreadable =
         |wrong: String| Faults::unreadable(path, wrong, "name a readable TOML file with --config");
-    let length = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
+    let look = || std::fs::metadata(path).map_err(|error| unreadable(error.to_string()));
+    let before = look()?;
+    let length = before.len();
     if length > CONFIG_BYTES {
         return Err(unreadable(format!("{length} bytes are more than {CONFIG_BYTES}")));
     }
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-    parse(path, &text)
+    let after = look()?;
+    if (after.len(), after.modified().ok()) != (length, before.modified().ok()) {
+        return Err(unreadable("it was being written to: try again".to_owned()));
+    }
+    read::read(path, &text)
+}
+
+fn strictly(path: &Path, config: Config) -> Result<Config, Faults> {
+    match config.passing.is_empty() {
+        true => Ok(config),
+        false => Err(Faults { file: path.to_owned(), faults: config.passing }),
+    }
 }
 
 /// Checks `text` as the content of the configuration file at `path`.
@@ -134,7 +159,7 @@ pub fn load(path: &Path) -> Result<Config, Faults> {
 /// # Errors
 /// As [`load`].
 pub fn parse(path: &Path, text: &str) -> Result<Config, Faults> {
-    read::read(path, text)
+    strictly(path, read::read(path, text)?)
 }
 
 #[cfg(test)]

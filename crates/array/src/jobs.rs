@@ -349,6 +349,8 @@ pub struct Asked {
     pub key: Option<String>,
     /// The answer is the job: nobody waits for its end.
     pub is_async: bool,
+    /// The node needs it itself: it is begun although it cannot be written down just now.
+    pub is_own: bool,
 }
 
 /// A job that was asked for.
@@ -388,7 +390,7 @@ impl Jobs {
         dir: &StateDir,
         state: &State,
         work: &Work,
-        Asked { by, key, is_async }: Asked,
+        Asked { by, key, is_async, is_own }: Asked,
     ) -> Result<Begun> {
         if let Some(before) = key.as_deref().and_then(|key| self.with_key(key)) {
             if before.digest != work.digest() {
@@ -446,10 +448,12 @@ impl Jobs {
         if let Some(before) = before {
             self.change(before, |job| job.continued_by = Some(id));
         }
-        // What is to be kept and cannot be written down is not begun.
+        // What is to be kept and cannot be written down is not begun, unless drives' labels keep it anyway: redundancy comes
+        // back, whatever the state directory is.
         if (is_kept || self.written_next < self.next)
             && let Err(error) = self.save(dir)
             && is_kept
+            && !is_own
         {
             Arc::make_mut(&mut self.all).remove(&id);
             if let Some(before) = before {

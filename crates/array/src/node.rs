@@ -120,6 +120,8 @@ pub struct Node {
     unfit: Mutex<BTreeMap<crate::serving::Place, String>>,
     drive_looks: DriveLooks,
     drive_openings: DriveOpenings,
+    /// Who reads the configuration file again.
+    reloads: Mutex<()>,
     /// Schedules that are being run, and what was told of them.
     runs: schedule_runs::Runs,
     /// Who has everything else.
@@ -166,7 +168,7 @@ impl Node {
             Source::CommandLine(desired) => *desired == state.base,
         };
         let (anew, fresh) = (anew(&options, &state.base), options.fresh);
-        let (mut settings, base, config) = asked_for(options.source, &mut state)?;
+        let (mut settings, base, config) = asked_for(options.source, &mut state, fresh, &mut said)?;
         let known = (state.base.clone(), state.current.clone());
         let wanted = if options.fresh {
             base.clone()
@@ -213,6 +215,7 @@ impl Node {
             physical: Physical::new(machine),
             unfit: Mutex::default(),
             drive_looks: DriveLooks::default(),
+            reloads: Mutex::default(),
             drive_openings: DriveOpenings::default(),
             runs: schedule_runs::Runs::default(),
             owner: Arc::new(owner),
@@ -384,6 +387,8 @@ impl Node {
 fn asked_for(
     source: Source,
     state: &mut State,
+    fresh: bool,
+    said: &mut Vec<(Severity, String)>,
 ) -> std::result::Result<(Settings, Desired, Option<PathBuf>), StartError> {
     Ok(match source {
         Source::State => (Settings::default(), state.base.clone(), None),
@@ -391,7 +396,14 @@ fn asked_for(
             (Settings::default(), Desired { listeners, ..state.base.clone() }, None)
         }
         Source::File(path) => {
-            let config = config::load(&path)?;
+            let config = config::load_to_start(&path)?;
+            if !fresh {
+                check_serves(&path, &config, &state.base)?;
+            }
+            said.extend(config.passing.iter().map(|fault| {
+                let words = format!("{}, line {}: {}", path.display(), fault.line, fault.refused);
+                (Severity::Error, words)
+            }));
             (config.settings, config.desired, Some(path))
         }
         Source::CommandLine(desired) => {
@@ -402,6 +414,24 @@ fn asked_for(
             (Settings::default(), desired, None)
         }
     })
+}
+
+/// Refuses a file without a word of listeners and subsystems where the one read last had some: that would take away what
+/// hosts have, and their reservations.
+///
+/// # Errors
+/// `Conflict`.
+fn check_serves(path: &Path, config: &config::Config, base: &Desired) -> Result<()> {
+    if !config.serves_nothing || base.listeners.is_empty() && base.subsystems.is_empty() {
+        return Ok(());
+    }
+    let (listeners, subsystems) = (base.listeners.len(), base.subsystems.len());
+    let had =
+        format!("{} and {}", counted(listeners, "listener"), counted(subsystems, "subsystem"));
+    let what = format!("{} has no listener and no subsystem, and had {had}", path.display());
+    let help = "it may have been cut short; if nothing of that is to be served, begin it with `listener = []` and \
+                `subsystem = []`";
+    Err(Error::new(Kind::Conflict, what).help(help))
 }
 
 /// Keeps what was served `before` a start that serves something else, and says so where that forgets changes.

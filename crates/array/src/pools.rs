@@ -67,7 +67,7 @@ pub use opener::{Attempt, New, Opener, Outcome};
 use outlook::Outlook;
 pub use reasons::Reason;
 pub use rebuild::{Moves, PausedRebuild, is_lost};
-pub use returning::{Away, Due, Search, Searched};
+pub use returning::{Away, Due, Notes, Search, Searched};
 pub use scrub::ScrubRecord;
 pub use slow::{SlowOutlook, WasFast, WereFast};
 pub use spares::SpareDef;

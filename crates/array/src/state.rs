@@ -133,16 +133,28 @@ impl StateDir {
     /// # Errors
     /// `Conflict` when another daemon holds it, `Failed` when it cannot be used.
     pub fn open(path: &Path) -> Result<Self> {
-        let failed = |error| {
+        let failed = |error: io::Error| {
+            let help = match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    "make room there: another directory has another identity, and none of the pools"
+                }
+                _ => "choose another with --state-dir",
+            };
             Error::failed(format!("cannot use the state directory {}", path.display()), error)
-                .help("choose another with --state-dir")
+                .help(help)
         };
         create_folder(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
         check_is_ours(&path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let mut lock = own(&mut options).open(path.join("lock")).map_err(failed)?;
+        let at = path.join("lock");
+        let lock = match own(&mut options).open(&at) {
+            // A node that has served before serves, although nothing can be written down: it is locked all the same.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(&at),
+            opened => opened,
+        };
+        let mut lock = lock.map_err(failed)?;
         let begun = reactor::now_exact();
         loop {
             match lock.try_lock() {
@@ -164,8 +176,11 @@ impl StateDir {
         let read = (&lock).take(PID_BYTES).read_to_string(&mut before);
         let left = read.ok().and_then(|_| before.trim().parse::<u32>().ok());
         let left = left.map(|pid| format!(" (process {pid})"));
-        lock.set_len(0).and_then(|()| lock.rewind()).map_err(failed)?;
-        writeln!(lock, "{}", std::process::id()).map_err(failed)?;
+        let emptied = lock.set_len(0).and_then(|()| lock.rewind());
+        if let Err(error) = emptied.and_then(|()| writeln!(lock, "{}", std::process::id())) {
+            // What holds the directory is the lock. Only whoever asks which process that is learns nothing.
+            tracing::warn!("cannot write {}: {error}", at.display());
+        }
         Ok(Self { path, lock, left })
     }
 

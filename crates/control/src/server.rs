@@ -77,23 +77,22 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
 
 impl Server {
     /// Binds the socket at `path`, for the owner and the members of `group` only. A socket that is there already is
-    /// what an earlier daemon left behind: the caller holds the state directory.
+    /// what an earlier daemon left behind: the caller holds the state directory. Where the group cannot be given it, it is
+    /// for the owner only, and why comes with it.
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn bind(path: &Path, group: Option<u32>) -> io::Result<Self> {
+    pub fn bind(path: &Path, group: Option<u32>) -> io::Result<(Self, Option<io::Error>)> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
         // Until then nobody else has got at it: the caller's umask leaves it to the owner.
-        if let Some(group) = group {
-            chown(path, None, Some(group))?;
-        }
-        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        let given = group.map_or(Ok(()), |group| chown(path, None, Some(group)));
+        let mode = if group.is_some() && given.is_ok() { 0o660 } else { 0o600 };
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        Ok(Self { listener, path: path.to_owned() })
+        Ok((Self { listener, path: path.to_owned() }, given.err()))
     }
 
     /// Serves until `end` completes; requests under way are answered first.

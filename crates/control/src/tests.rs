@@ -27,7 +27,7 @@ fn with_node<F: Future<Output = ()>>(dir: &Path, test: impl FnOnce(Client) -> F)
     let socket = dir.join("api.sock");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let server = Server::bind(&socket, None).unwrap();
+        let (server, _) = Server::bind(&socket, None).unwrap();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let ended = async { ended.await.unwrap_or(()) };
         let server = tokio::spawn(server.serve(Arc::clone(&node), ended));

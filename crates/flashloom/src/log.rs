@@ -1,23 +1,32 @@
-//! Structured logs: to the journal under systemd, else to standard error.
+//! Structured logs, on standard error; under systemd with what the journal has to know of each line.
 
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
+
+mod queue;
+
+use queue::Queue;
+pub use queue::settle;
 
 /// How to log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// The journal under systemd, text on a terminal, else JSON.
+    /// For the journal under systemd, text on a terminal, else JSON.
     Auto,
     /// Lines for people.
     Human,
     /// One JSON object a line.
     Json,
-    /// The systemd journal, with fields.
+    /// Lines with their level, as the systemd journal takes them from standard error.
     Journald,
 }
 
@@ -53,35 +62,60 @@ pub fn start(format: Format, usual: &str) {
     if let Some(wrong) = wrong {
         eprintln!("flashloom: {wrong}");
     }
-    let stderr = || fmt::layer().with_writer(std::io::stderr);
-    let human = || stderr().with_target(false).with_ansi(std::io::stderr().is_terminal()).boxed();
-    let layer = match format {
-        Format::Auto => match journal() {
-            Some(journal) => journal,
-            None if std::io::stderr().is_terminal() => human(),
-            None => stderr().json().flatten_event(true).boxed(),
-        },
-        Format::Human => human(),
-        Format::Json => stderr().json().flatten_event(true).boxed(),
-        Format::Journald => match tracing_journald::layer() {
-            Ok(layer) => layer.boxed(),
-            Err(error) => {
-                eprintln!("flashloom: no journal ({error}); logging to standard error");
-                human()
-            }
-        },
+    let layer = match Queue::of_process() {
+        Some(queue) => layer(format, queue),
+        None => layer(format, std::io::stderr),
     };
     // A second start in one process keeps the first: there is one log.
     let _ = tracing_subscriber::registry().with(layer.with_filter(filter)).try_init();
 }
 
-/// The journal, when systemd says that standard error leads there.
-fn journal<S>() -> Option<Box<dyn Layer<S> + Send + Sync>>
+/// Lines of such a format, to `out`.
+fn layer<S, W>(format: Format, out: W) -> Box<dyn Layer<S> + Send + Sync>
 where
-    S: tracing::Subscriber + for<'span> tracing_subscriber::registry::LookupSpan<'span>,
+    S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    std::env::var_os("JOURNAL_STREAM")?;
-    Some(tracing_journald::layer().ok()?.boxed())
+    let is_terminal = std::io::stderr().is_terminal();
+    let lines = fmt::layer().with_writer(out);
+    let format = match format {
+        // systemd says that standard error leads to the journal.
+        Format::Auto if std::env::var_os("JOURNAL_STREAM").is_some() => Format::Journald,
+        Format::Auto if is_terminal => Format::Human,
+        Format::Auto => Format::Json,
+        asked => asked,
+    };
+    match format {
+        Format::Json => lines.json().flatten_event(true).boxed(),
+        Format::Journald => lines.with_ansi(false).event_format(Levelled).boxed(),
+        Format::Auto | Format::Human => lines.with_target(false).with_ansi(is_terminal).boxed(),
+    }
+}
+
+/// Each line with its level as sd-daemon(3) has it, which the journal takes from there. It has the time itself.
+struct Levelled;
+
+impl<S, N> FormatEvent<S, N> for Levelled
+where
+    S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'w> FormatFields<'w> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let level = match *event.metadata().level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            Level::DEBUG | Level::TRACE => 7,
+        };
+        write!(to, "<{level}>{}: ", event.metadata().target())?;
+        context.format_fields(to.by_ref(), event)?;
+        writeln!(to)
+    }
 }
 
 #[cfg(test)]

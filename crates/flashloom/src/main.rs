@@ -50,7 +50,9 @@ fn main() -> ExitCode {
     if matches!(cli.command, Command::Health) {
         return health::run(&cli.global);
     }
-    match run(cli) {
+    let outcome = run(cli);
+    log::settle();
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.print(output);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io::{self, IsTerminal};
+use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::Listener;
+use api::v1::{Listener, Severity};
 use api::value::{Address, Backend, Transport};
 use array::config;
 use array::desired::{BLOCK_SIZE, Desired, ListenerDef, NamespaceDef, SubsystemDef};
@@ -23,7 +23,9 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::log;
 use crate::manage::absolute;
 use crate::output::{emit, json};
-use crate::service::{Asked, Signals, notify, out_of_patience, serve_metrics, watch, watchdog};
+use crate::service::{
+    Asked, Signals, notify, out_of_patience, serve_metrics, tell, watch, watchdog,
+};
 
 /// Port of NVMe/TCP, where an ad hoc target listens unless told otherwise.
 const PORT: u16 = 4420;
@@ -38,7 +40,7 @@ pub fn run(global: &Global, args: ServeArgs) -> Outcome {
     let (options, warnings) = options(global, &args)?;
     serve(options, async |node, signals| {
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        announce(&node)?;
+        announce(&node);
         until_stopped(&node, signals).await;
         Ok(())
     })
@@ -114,22 +116,24 @@ where
     let node = tokio::select! {
         started = starting => started.map_err(|error| Failure::new(Exit::Failed, error))??,
         () = signals.stop() => {
-            return Err(Failure::new(Exit::Failed, "asked to stop while it started"));
+            tracing::info!("asked to stop while it started");
+            return Ok(());
         }
     };
     let path = socket_path(node.state_dir());
-    let server = Server::bind(&path, node.socket_group()).map_err(|error| {
+    let (server, not_given) = Server::bind(&path, node.socket_group()).map_err(|error| {
         node.stop();
-        let help = match error.kind() {
-            io::ErrorKind::PermissionDenied if node.socket_group().is_some() => {
-                "the user that runs the daemon gives the socket to a group that it is in only: add it to the \
-                 group of `[node] socket-group` (`usermod -aG`)"
-            }
-            _ => "a socket's path has at most 107 bytes: choose a shorter --state-dir",
-        };
         Failure::new(Exit::Failed, format!("cannot make the socket {}: {error}", path.display()))
-            .help(help)
+            .help("a socket's path has at most 107 bytes: choose a shorter --state-dir")
     })?;
+    if let Some(error) = not_given {
+        let words = format!(
+            "the group of `[node] socket-group` is not given {}, which is the owner's only: {error}; the user that runs \
+             the daemon gives it to a group that it is in only (`usermod -aG`)",
+            path.display()
+        );
+        tell(&node, Severity::Error, words).await;
+    }
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let ended = async { ended.await.unwrap_or(()) };
     let server = tokio::spawn(server.serve(Arc::clone(&node), ended));
@@ -139,9 +143,18 @@ where
     // Pools that lack something are not waited for, and hosts and the management socket wait for none.
     let settling = Arc::clone(&node);
     let settle = move || settling.wait_for_openings(READY_PATIENCE);
-    let _ = tokio::task::spawn_blocking(settle).await;
-    notify(&[NotifyState::Ready]);
-    let result = work(Arc::clone(&node), signals).await;
+    let is_to_stop = tokio::select! {
+        _ = tokio::task::spawn_blocking(settle) => false,
+        // There is less time then than both may take.
+        () = signals.stop() => true,
+    };
+    let result = match is_to_stop {
+        true => Ok(()),
+        false => {
+            notify(&[NotifyState::Ready]);
+            work(Arc::clone(&node), signals).await
+        }
+    };
     notify(&[NotifyState::Stopping]);
     watchdog.abort();
     space.abort();
@@ -249,9 +262,15 @@ fn listeners(args: &ServeArgs, warnings: &mut Vec<String>) -> BTreeMap<Address, 
     wanted
 }
 
-/// Prints what hosts have to type.
-fn announce(node: &Node) -> Outcome {
-    emit(&instructions(node)?)
+/// Prints what hosts have to type. Nobody waits for whoever is to read that, and may not: hosts are served already.
+fn announce(node: &Arc<Node>) {
+    let node = Arc::clone(node);
+    let print = move || {
+        if let Err(why) = instructions(&node).and_then(|text| emit(&text)) {
+            tracing::warn!("what hosts have to type cannot be printed: {}", why.message);
+        }
+    };
+    drop(tokio::task::spawn_blocking(print));
 }
 
 /// The lines that connect a Linux host to `node`.

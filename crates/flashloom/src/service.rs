@@ -118,7 +118,7 @@ pub async fn serve_metrics(node: Arc<Node>) {
 }
 
 /// Records an event, which may wait for the state directory.
-async fn tell(node: &Arc<Node>, severity: Severity, words: String) {
+pub async fn tell(node: &Arc<Node>, severity: Severity, words: String) {
     let node = Arc::clone(node);
     let _ = tokio::task::spawn_blocking(move || node.tell(severity, words)).await;
 }

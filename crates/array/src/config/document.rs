@@ -15,10 +15,8 @@ pub struct Document {
     pub drives: Drives,
     #[serde(default)]
     pub metrics: Metrics,
-    #[serde(default)]
-    pub listener: Vec<Listener>,
-    #[serde(default)]
-    pub subsystem: Vec<Subsystem>,
+    pub listener: Option<Vec<Listener>>,
+    pub subsystem: Option<Vec<Subsystem>>,
     #[serde(default)]
     pub referral: Vec<Referral>,
 }

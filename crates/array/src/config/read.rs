@@ -36,6 +36,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Config, Faults> {
     let mut reader = Reader {
         text,
         faults: Vec::new(),
+        passing: Vec::new(),
         drives: BTreeSet::new(),
         of_pools: BTreeSet::new(),
         uuids: BTreeSet::new(),
@@ -58,6 +59,8 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Config, Faults> {
 struct Reader<'t> {
     text: &'t str,
     faults: Vec<Fault>,
+    /// Those that may pass.
+    passing: Vec<Fault>,
     /// Drives that namespaces are on, over all subsystems.
     drives: BTreeSet<PathBuf>,
     /// Volumes that namespaces are, over all subsystems.
@@ -103,10 +106,10 @@ impl Reader<'_> {
     fn config(&mut self, document: &Document) -> Config {
         let settings = self.settings(document);
         let mut desired = Desired::default();
-        for listener in &document.listener {
+        for listener in document.listener.iter().flatten() {
             self.listener(listener, &mut desired);
         }
-        for subsystem in &document.subsystem {
+        for subsystem in document.subsystem.iter().flatten() {
             self.subsystem(subsystem, &mut desired.subsystems);
         }
         for referral in &document.referral {
@@ -115,7 +118,8 @@ impl Reader<'_> {
         if let Err(refused) = desired.check() {
             self.refuse(0..0, refused);
         }
-        Config { settings, desired }
+        let serves_nothing = document.listener.is_none() && document.subsystem.is_none();
+        Config { settings, desired, passing: std::mem::take(&mut self.passing), serves_nothing }
     }
 
     fn settings(&mut self, document: &Document) -> Settings {
@@ -221,7 +225,8 @@ impl Reader<'_> {
         bounds
     }
 
-    /// Who may use the management socket beside its owner.
+    /// Who may use the management socket beside its owner. A directory service that is away may come: that keeps nobody
+    /// from serving hosts.
     fn socket_group(&mut self, node: &Node) -> Option<u32> {
         let name = node.socket_group.as_ref()?;
         let refused = |why: String| {
@@ -235,7 +240,7 @@ impl Reader<'_> {
             Ok(None) => Err(refused("does not exist on this machine".to_owned())),
             Err(error) => Err(refused(format!("cannot be looked up: {error}"))),
         };
-        self.checked(name, found)
+        found.map_err(|fault| self.passing.push(Fault::at(self.text, name.span(), fault))).ok()
     }
 
     /// Where metrics are served: a port alone is on this machine's own address only.

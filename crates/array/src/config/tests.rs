@@ -125,6 +125,23 @@ fn the_management_socket_is_for_a_group_that_exists() {
 }
 
 #[test]
+fn a_file_without_a_word_of_what_is_served_is_known_as_such() {
+    let of = |text: &str| parse(Path::new("f.toml"), text).unwrap().serves_nothing;
+    assert!(of("") && of("[node]\npoll = \"busy\"\n"));
+    assert!(!of("subsystem = []\n") && !of("listener = []\n"));
+}
+
+#[test]
+fn a_start_goes_without_what_may_pass() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("f.toml");
+    std::fs::write(&file, "[node]\nsocket-group = \"no such group\"\n").unwrap();
+    assert!(load(&file).is_err());
+    let config = load_to_start(&file).unwrap();
+    assert_eq!((config.settings.socket_group, config.passing.len()), (None, 1));
+}
+
+#[test]
 fn direct_write_windows_are_had_or_not_and_their_rings_have_bounds() {
     let said = |line: &str| refused(&format!("[node]\n{line}\n"));
     assert!(said("windows = \"on\"").contains("write \"auto\" or \"off\""));

@@ -22,7 +22,12 @@ struct Book {
 
 impl Book {
     fn begin(&mut self, kind: JobKind) -> Result<(u64, Task)> {
-        let asked = Asked { by: "uid 0".to_owned(), key: None, is_async: false };
+        self.begin_as(kind, false)
+    }
+
+    /// The node's own, or somebody's.
+    fn begin_as(&mut self, kind: JobKind, is_own: bool) -> Result<(u64, Task)> {
+        let asked = Asked { by: "uid 0".to_owned(), key: None, is_async: false, is_own };
         match self.jobs.begin(&self.dir, &self.state, &of(kind), asked)? {
             Begun::New(job, task) => Ok((job.id, task)),
             Begun::Before(job) => panic!("{job:?}"),
@@ -64,6 +69,20 @@ fn a_replacement_goes_on_as_a_return_only_where_the_new_drive_has_the_place() {
         let (next, _) = book.begin(JobKind::DriveRejoin).unwrap();
         assert_eq!(book.continued_by(cut), goes_on.then_some(next), "{step:?}");
     }
+}
+
+/// Redundancy did not come back while the state directory was full.
+#[test]
+fn what_the_node_does_itself_begins_although_it_cannot_be_written_down() {
+    let (mut book, _at) = book();
+    let blocker = book.dir.path().join("jobs.json.new");
+    fs::create_dir(&blocker).unwrap();
+    assert!(book.begin(JobKind::DriveRejoin).is_err());
+    let (id, _) = book.begin_as(JobKind::DriveRejoin, true).unwrap();
+    assert!(book.jobs.is_unsaved() && book.jobs.listed().contains_key(&id));
+    fs::remove_dir(&blocker).unwrap();
+    book.jobs.keep(&book.dir, None).unwrap();
+    assert!(!book.jobs.is_unsaved());
 }
 
 /// A job that could not be written down, and so was not begun, was said to go on with another.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::v1::{Consent, Kind, Losses, Severity};
@@ -31,7 +31,10 @@ impl Node {
             self.events.record(Severity::Warning, "nothing to reload: no configuration file");
             return Ok(());
         };
+        // One after the other: what was read first would come last, and be kept, where its drives are slower.
+        let turn = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         let result = self.reload_from(path);
+        drop(turn);
         match &result {
             Ok(()) => self.events.record(Severity::Info, format!("reloaded {}", path.display())),
             Err(error) => self.events.record(
@@ -43,7 +46,9 @@ impl Node {
     }
 
     fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
-        let Config { settings, desired: base } = config::load(path)?;
+        let config = config::load(path)?;
+        super::check_serves(path, &config, &self.view().state.base)?;
+        let Config { settings, desired: base, .. } = config;
         // What is to be served anew from where it is: first nothing of the old one must be left there.
         self.check_new_drives(&base)?;
         let asked = base.clone();

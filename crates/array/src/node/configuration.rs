@@ -39,7 +39,7 @@ impl Node {
     /// `Invalid` with every fault, `Conflict` for a loss that is not meant, and as every change.
     pub fn import_configuration(&self, name: &str, text: &str, consent: Consent) -> Result<Losses> {
         let read = config::parse(Path::new(name), text);
-        let Config { settings, desired: wanted } =
+        let Config { settings, desired: wanted, .. } =
             read.map_err(|faults| Error::new(Kind::Invalid, faults.to_string()))?;
         // That losses are meant says nothing of what is on drives.
         let help = "`flashloom pool import` opens that pool; where it is not needed, `flashloom namespace add --force` \

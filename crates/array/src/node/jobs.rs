@@ -36,11 +36,24 @@ impl Node {
         if let Some(key) = &key {
             check_key(key)?;
         }
-        let by = events::caller();
-        let (who, asked) = (by.clone().unwrap_or_else(|| "the node".to_owned()), work.clone());
-        let begun = self.owner.ask(move |owned| {
-            owned.jobs.begin(&owned.dir, &owned.state, &asked, Asked { by: who, key, is_async })
-        })?;
+        let who = events::caller().unwrap_or_else(|| "the node".to_owned());
+        self.start_job(work, Asked { by: who, key, is_async, is_own: false })
+    }
+
+    /// Begins what the node itself has to do, also while that cannot be written down.
+    ///
+    /// # Errors
+    /// `Limit`, `Stopping`.
+    pub(super) fn submit_own(self: &Arc<Self>, work: Work) -> Result<Job> {
+        let asked = Asked { by: "the node".to_owned(), key: None, is_async: true, is_own: true };
+        events::on_behalf_of(None, || self.start_job(work, asked))
+    }
+
+    fn start_job(self: &Arc<Self>, work: Work, asked: Asked) -> Result<Job> {
+        let (by, wanted) = (events::caller(), work.clone());
+        let begun = self
+            .owner
+            .ask(move |owned| owned.jobs.begin(&owned.dir, &owned.state, &wanted, asked))?;
         let (job, task) = match begun {
             Begun::Before(job) => return Ok(job),
             Begun::New(job, task) => (job, task),

@@ -16,9 +16,9 @@ use crate::change::Step;
 use crate::desired::NamespaceDef;
 use crate::generic::{block_device, is_absence};
 use crate::limits::OPENING_LOOK;
-use crate::pools::{Attempt, OpenPool, Opener, Outcome, Searched, sights};
+use crate::pools::{Attempt, Notes, OpenPool, Opener, Outcome, Searched, sights};
 use crate::serving::{LateDrive, Place, not_open_yet};
-use crate::{Error, Result};
+use crate::{Error, Result, events};
 
 impl Node {
     /// Begins to open the pools that are due, goes on with deletions that were cut short, and takes up drives and
@@ -152,14 +152,9 @@ impl Node {
             if let Some(again) = reopening {
                 self.open_again(again)?;
             }
-            for spare in due.used_spares {
-                self.spare_used(&of, spare, None)?;
-            }
-            for index in due.unplaced {
-                self.forget_place(&PoolDrive { pool: of.clone(), index })?;
-            }
-            if let Some(were_fast) = due.were_fast {
-                self.note_fast(&of, were_fast)?;
+            // Neither this pool's redundancy nor the others' waits for what is only written down: it is tried again.
+            if let Err(error) = self.write_down(&of, due.notes) {
+                tracing::warn!("that is not written down of pool {of}: {error}");
             }
             due.spares.iter().for_each(|(place, spare, why)| self.begin_spare(place, *spare, *why));
             if due.forgets_pause {
@@ -171,6 +166,22 @@ impl Node {
             if let Some(work) = due.scrub {
                 self.begin_scrub(&of, work);
             }
+        }
+        Ok(())
+    }
+
+    fn write_down(&self, of: &Name, notes: Notes) -> Result<()> {
+        for spare in notes.used_spares {
+            self.spare_used(of, spare, None)?;
+        }
+        for index in notes.unplaced {
+            self.forget_place(&PoolDrive { pool: of.clone(), index })?;
+        }
+        if let Some(were_fast) = notes.were_fast {
+            self.note_fast(of, were_fast)?;
+        }
+        if notes.mends_scrub {
+            self.remember(of, |def| _ = def.scrub.mend(events::now_ms()))?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::remove::keep_vacant;
 use crate::jobs::{Moving, Stop, Task, Work};
 use crate::limits::DRIVE_LOOK;
 use crate::pools::{Moves, OpenPool, PausedRebuild, PoolDef, is_lost};
-use crate::{Error, Result, events};
+use crate::{Error, Result};
 
 /// The drive that a job empties, by a pool's name; `None` for one that rebuilds what is lost.
 fn emptied(job: &Job, name: &Name) -> Option<Option<u16>> {
@@ -371,8 +371,7 @@ impl Node {
         if self.rebuild_job(name).is_some() {
             return;
         }
-        let begun = events::on_behalf_of(None, || self.submit(work, None, true));
-        let words = match begun {
+        let words = match self.submit_own(work) {
             Ok(_) => said,
             Err(error) => Some(format!("nothing is rebuilt: {error}")),
         };

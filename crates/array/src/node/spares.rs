@@ -12,7 +12,7 @@ use super::drives::drive_of;
 use crate::jobs::{Task, Work};
 use crate::lock::Lock;
 use crate::pools::{Member, OpenPool, Reason, SpareDef};
-use crate::{Error, Result, events};
+use crate::{Error, Result};
 
 impl Node {
     /// The spares of all pools.
@@ -163,7 +163,7 @@ impl Node {
             return;
         }
         let work = Work::UseSpare(of.clone(), spare);
-        let (severity, words) = match events::on_behalf_of(None, || self.submit(work, None, true)) {
+        let (severity, words) = match self.submit_own(work) {
             Ok(_) => (Severity::Info, format!("drive {of} is to be replaced by a spare: {why}")),
             Err(error) => {
                 (Severity::Warning, format!("no spare takes the place of drive {of}: {error}"))

@@ -128,16 +128,25 @@ pub struct Due {
     pub detaching: Vec<VolumePath>,
     /// Spares, each to take the place of a drive.
     pub spares: Vec<(PoolDrive, Uuid, Reason)>,
-    /// Those that have one by now.
-    pub used_spares: Vec<Uuid>,
-    /// Places that spares were to have, and did not come to.
-    pub unplaced: Vec<u16>,
-    /// Drives that were as fast as the others once, where that is to be remembered otherwise than it is.
-    pub were_fast: Option<WereFast>,
+    /// What is only to be written down.
+    pub notes: Notes,
     /// Nothing is left of the rebuild that was paused.
     pub forgets_pause: bool,
     /// Drives that are made whole, whether a job follows that or not.
     pub rejoins: Vec<PoolDrive>,
+}
+
+/// What is to be remembered of a pool otherwise than it is.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// Spares that have a place by now.
+    pub used_spares: Vec<Uuid>,
+    /// Places that spares were to have, and did not come to.
+    pub unplaced: Vec<u16>,
+    /// Drives that were as fast as the others once.
+    pub were_fast: Option<WereFast>,
+    /// It is remembered of its scrubs what is of times to come.
+    pub mends_scrub: bool,
 }
 
 impl Search {
@@ -202,6 +211,7 @@ impl Search {
         let scrub = self.def.scrub.due(&self.name, &status, settings.scrub_every);
         let is_moot = |paused: &PausedRebuild| paused.is_moot(&status.drives);
         let forgets_pause = self.def.paused.as_ref().is_some_and(is_moot);
+        let mends_scrub = self.def.scrub.clone().mend(clock.now_ms);
         let used_spares = self.used_spares(&status);
         let detaching = self.pool.detached_volumes();
         let rejoins = self.rejoins(&status);
@@ -209,17 +219,8 @@ impl Search {
         let seen: Vec<_> = status.drives.iter().map(Seen::of).collect();
         let were_fast = self.away.slow.were_fast(&self.def.were_fast, &seen);
         let slow = self.slow_outlooks(&status, settings.rebuild_after);
-        let due = Due {
-            moves,
-            scrub,
-            detaching,
-            spares,
-            used_spares,
-            unplaced,
-            were_fast,
-            forgets_pause,
-            rejoins,
-        };
+        let notes = Notes { used_spares, unplaced, were_fast, mends_scrub };
+        let due = Due { moves, scrub, detaching, spares, notes, forgets_pause, rejoins };
         let outlooks = self.outlooks(&status, settings.rebuild_after);
         let lives = self.life_changes();
         let Self { name, away, .. } = self;

@@ -39,6 +39,15 @@ impl ScrubRecord {
         (self.scrub.state, self.scrub.ended_ms) = (ScrubState::Running, None);
     }
 
+    /// A clock that went back leaves the last scrub, or the pool's coming, in the future: they are of now at the latest.
+    /// Whether that was so.
+    pub fn mend(&mut self, now_ms: u64) -> bool {
+        let before = (self.scrub.ended_ms, self.since_ms);
+        self.scrub.ended_ms = self.scrub.ended_ms.map(|at| at.min(now_ms));
+        self.since_ms = self.since_ms.min(now_ms);
+        before != (self.scrub.ended_ms, self.since_ms)
+    }
+
     /// It is over, or to wait.
     pub fn end(&mut self, state: ScrubState) {
         self.scrub.state = state;
@@ -138,6 +147,20 @@ mod tests {
         record.begin();
         assert_eq!(record.position(), ScrubPosition::default(), "the next one begins anew");
         assert_eq!(record.scrub.limit, 9, "as fast as the last one");
+    }
+
+    #[test]
+    fn a_clock_that_ran_ahead_keeps_no_scrub_from_being_due() {
+        let every = Some(Duration::from_secs(60));
+        let mut record = ScrubRecord::new();
+        let now = record.since_ms;
+        record.begin();
+        record.end(ScrubState::Done);
+        let ahead = now + 400_000_000_000;
+        (record.scrub.ended_ms, record.since_ms) = (Some(ahead), ahead);
+        assert!(record.mend(now));
+        assert_eq!((record.due_ms(every), record.since_ms), (Some(now + 60_000), now));
+        assert!(!record.mend(now + 1), "only once");
     }
 
     #[test]

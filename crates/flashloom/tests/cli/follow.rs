@@ -79,6 +79,21 @@ fn the_management_socket_is_for_its_owner_and_a_group_that_is_named() {
     assert_eq!((socket().permissions().mode() & 0o777, socket().gid()), (0o660, own));
     daemon.stop();
     write("[node]\nsocket-group = \"no-such-group\"\n");
-    let (code, said) = failure(dir, &serve);
+    // A directory service may be away for a while: hosts do not wait for it, and a check of the file says it.
+    let (code, said) = failure(dir, &format!("check-config {}", file.display()));
     assert!(code == 3 && said.contains("`no-such-group` does not exist"), "{said}");
+    let daemon = Daemon::start(dir, &serve);
+    assert_eq!(socket().permissions().mode() & 0o777, 0o600);
+    let events = json(dir, "events").to_string();
+    assert!(events.contains("`no-such-group` does not exist"), "{events}");
+    // A file that was cut short is not taken for one that takes everything away.
+    fs::write(&file, "").unwrap();
+    daemon.signal("-HUP");
+    until_event(dir, "has no listener and no subsystem");
+    assert_eq!(json(dir, "status")["subsystems"], 1);
+    daemon.stop();
+    let (code, said) = failure(dir, &serve);
+    assert!(code != 0 && said.contains("subsystem = []"), "{said}");
+    fs::write(&file, "listener = []\nsubsystem = []\n").unwrap();
+    Daemon::start(dir, &serve).stop();
 }

@@ -126,6 +126,10 @@ impl Mapped {
         if len == 0 || len > REGION_MAX {
             return Err(Error::new(Kind::Unsupported, Operation::Open, 0, len));
         }
+        // One that somebody else made, or gave back sparse: a store to a hole that finds no room would be a signal.
+        if way == Way::Shared && matches!(length, Length::All(_)) {
+            reserve(file, has).map_err(|e| open_error(e, has))?;
+        }
         let flags = match way {
             Way::Dax if cfg!(not(target_arch = "x86_64")) => {
                 return Err(Error::new(Kind::Unsupported, Operation::Open, 0, len));

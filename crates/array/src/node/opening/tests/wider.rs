@@ -93,7 +93,7 @@ fn a_drive_is_removed_once_at_a_time() {
     let work = || Work::RemoveDrive(place(2), Moving::default(), Consent::FORCE);
     let first = work();
     let begun = node.owner.ask(move |owned| {
-        let asked = Asked { by: "a test".to_owned(), key: None, is_async: true };
+        let asked = Asked { by: "a test".to_owned(), key: None, is_async: true, is_own: false };
         owned.jobs.begin(&owned.dir, &owned.state, &first, asked)
     });
     let Begun::New(_, task) = begun.unwrap() else { panic!("it has no key") };

@@ -1,6 +1,7 @@
 //! A host that does what a script says: it sends commands, whole and cut, and what is none, reads its answers or does
 //! not, brings its data or does not, goes away and comes again. What the target holds for it stays bounded, each command
-//! is answered once, a neighbour is served meanwhile, and in the end everything is given back.
+//! is answered once, a neighbour is served meanwhile, and in the end everything is given back. Time and the network are
+//! simulated, so that deadlines pass and the same choices come to the same.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_panics_doc,
@@ -18,6 +19,8 @@ use std::time::Duration;
 
 use fabric::TransportAddress;
 use fabric::controller::Listener;
+use nvme::admin::Abort;
+use nvme::fabrics::disconnect_sqe;
 use nvme::opcode::{admin, io};
 use nvme::sqe::{Fused, Sgl, Sqe};
 use stdx::num::{u32_of, usize32, usize64};
@@ -37,9 +40,11 @@ const BLOCKS: u16 = 1024;
 const FROM: u64 = 128;
 /// What a host may hold beyond its share: what it was given for reads and has yet to take, one of each queue.
 const BEYOND_BYTES: usize = 6 << 20;
-/// Turns in which a neighbour's command has to be done, unless no time went by: this machine has other work.
+/// Turns in which each step of a neighbour's command has to be done, whatever the others do.
 const NEIGHBOUR_TURNS: u32 = 1000;
-const NEIGHBOUR_NANOS: u64 = 5_000_000_000;
+/// Seconds that go by in one step, and from how many on a queue may be given up that owes something or takes nothing.
+const PASSES: [u64; 4] = [1, 4, 12, 40];
+const GIVEN_UP: u64 = 4;
 /// How long a host that has begun to read may wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -113,25 +118,66 @@ impl Queue {
     }
 
     fn command(&mut self, choices: &mut Choices) {
-        if self.open.len() + 1 >= usize::from(ENTRIES) {
+        // A pair may come.
+        if self.open.len() + 2 >= usize::from(ENTRIES) {
             return;
         }
         let cid = self.next;
         self.next = self.next.wrapping_add(1);
         let blocks = [1, 8, 256, BLOCKS][usize64(choices.below(4))];
-        let kind = choices.below(8);
+        let kind = choices.below(12);
         let (sqe, data) = match kind {
             0 | 1 => (read(cid, FROM, blocks), Vec::new()),
             2 => (write(cid, FROM, 8, true), vec![7; 4096]),
             3 | 4 => (write(cid, FROM, blocks, false), Vec::new()),
             5 => (Sqe::new(io::FLUSH, cid, 1), Vec::new()),
             6 => (long(cid, blocks, choices), Vec::new()),
+            7 => deallocate(cid, blocks),
+            8 => copy(cid),
+            9 => return self.fused(cid),
             _ => anything(cid, choices),
         };
-        self.open.insert(cid, kind < 7);
-        let capsule = self.peer.capsule(&sqe, &data);
+        self.submit(&sqe, &data, kind < 9);
+        self.pump();
+    }
+
+    /// A Compare and a Write that belong together: neither is done where the first finds something else.
+    fn fused(&mut self, cid: u16) {
+        let second = self.next;
+        self.next = self.next.wrapping_add(1);
+        for (cid, fused) in [(cid, Fused::First), (second, Fused::Second)] {
+            let mut sqe = write(cid, FROM, 8, true);
+            if fused == Fused::First {
+                sqe.opcode = io::COMPARE;
+            }
+            sqe.set_fused(fused);
+            self.submit(&sqe, &[7; 4096], false);
+        }
+        self.pump();
+    }
+
+    /// A command is to be sent, and to be answered, with success or not.
+    fn submit(&mut self, sqe: &Sqe, data: &[u8], success: bool) {
+        self.open.insert(sqe.cid.get(), success);
+        let capsule = self.peer.capsule(sqe, data);
+        self.outbox.extend(capsule);
+    }
+
+    /// The queue's last command.
+    fn disconnect(&mut self) {
+        let capsule = self.peer.capsule(&disconnect_sqe(self.next), &[]);
+        self.next = self.next.wrapping_add(1);
+        self.honest = false;
         self.outbox.extend(capsule);
         self.pump();
+    }
+
+    /// So many seconds went by.
+    fn aged(&mut self, seconds: u64) {
+        let owes = !self.outbox.is_empty() || !self.asked.is_empty() || !self.open.is_empty();
+        if seconds >= GIVEN_UP && owes {
+            self.honest = false;
+        }
     }
 
     /// Sends what the target takes.
@@ -217,6 +263,27 @@ fn long(cid: u16, blocks: u16, choices: &mut Choices) -> Sqe {
     sqe
 }
 
+fn deallocate(cid: u16, blocks: u16) -> (Sqe, Vec<u8>) {
+    let mut sqe = Sqe::new(io::DATASET_MANAGEMENT, cid, 1);
+    sqe.cdw11 = 4.into();
+    let mut range = [0; 16];
+    range[4..8].copy_from_slice(&u32::from(blocks).to_le_bytes());
+    range[8..].copy_from_slice(&FROM.to_le_bytes());
+    sqe.dptr = Sgl::in_capsule(0, 16);
+    (sqe, range.to_vec())
+}
+
+/// Eight blocks to the eight behind them.
+fn copy(cid: u16) -> (Sqe, Vec<u8>) {
+    let mut sqe = Sqe::new(io::COPY, cid, 1);
+    sqe.cdw10 = u32::try_from(FROM + 8).unwrap().into();
+    let mut range = [0; 32];
+    range[8..16].copy_from_slice(&FROM.to_le_bytes());
+    range[16..18].copy_from_slice(&7_u16.to_le_bytes());
+    sqe.dptr = Sgl::in_capsule(0, 32);
+    (sqe, range.to_vec())
+}
+
 /// An entry of any bytes that does not end its queue, with any data.
 fn anything(cid: u16, choices: &mut Choices) -> (Sqe, Vec<u8>) {
     let mut sqe = Sqe::new(0, cid, 1);
@@ -281,29 +348,46 @@ impl Neighbour {
 
     async fn soon(&mut self) -> Seen {
         let mut next = pin!(self.peer.next());
-        let (mut turns, begin) = (0, reactor::now());
+        let mut turns = 0;
         loop {
             let seen = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await;
             if let Poll::Ready(seen) = seen {
                 return seen;
             }
             turns += 1;
-            let late = turns > NEIGHBOUR_TURNS && reactor::now() - begin > NEIGHBOUR_NANOS;
-            assert!(!late, "a neighbour waits for {turns} turns");
+            assert!(turns <= NEIGHBOUR_TURNS, "a neighbour waits for {turns} turns");
             reactor::yield_now().await;
         }
+    }
+}
+
+/// Where the host's queues are, and what ends its commands.
+struct Host {
+    address: SocketAddr,
+    admin: Peer,
+    cntlid: u16,
+}
+
+impl Host {
+    /// Aborts a command of the queue, which is answered all the same.
+    async fn abort(&mut self, queue: &mut Queue, which: u64) {
+        let at = usize64(which) % queue.open.len().max(1);
+        let Some((&cid, success)) = queue.open.iter_mut().nth(at) else { return };
+        *success = false;
+        self.admin.command(&Abort { sqid: queue.qid, cid }.to_sqe(0), &[]).await;
+        assert!(self.admin.response().await.status().is_success());
     }
 }
 
 async fn step(
     queues: &mut Vec<Queue>,
     neighbour: &mut Neighbour,
-    (address, cntlid): (SocketAddr, u16),
+    host: &mut Host,
     choices: &mut Choices,
 ) {
     let at = usize64(choices.below(u64::from(QUEUES)));
     let queue = &mut queues[at];
-    match choices.below(20) {
+    match choices.below(24) {
         0..8 => queue.command(choices),
         8..11 => {
             queue.look().await;
@@ -319,14 +403,23 @@ async fn step(
         19 if choices.below(4) == 0 => {
             let qid = queue.qid;
             drop(queues.remove(at));
-            queues.insert(at, Queue::connect(address, cntlid, qid).await);
+            queues.insert(at, Queue::connect(host.address, host.cntlid, qid).await);
+        }
+        20 | 21 => host.abort(queue, choices.below(256)).await,
+        22 if choices.below(4) == 0 => queue.disconnect(),
+        23 if choices.below(4) == 0 => {
+            let seconds = PASSES[usize64(choices.below(4))];
+            reactor::sleep(Duration::from_secs(seconds)).await;
+            queues.iter_mut().for_each(|queue| queue.aged(seconds));
+            neighbour.works().await;
         }
         _ => {}
     }
 }
 
 async fn play(address: SocketAddr, mut choices: Choices) -> Rc<Share> {
-    let (_admin, cntlid) = Guest::default().admin(address).await;
+    let (admin, cntlid) = Guest::default().admin(address).await;
+    let mut host = Host { address, admin, cntlid };
     let mut neighbour = Neighbour::connect(address).await;
     let mut queues = Vec::new();
     for qid in 1..=QUEUES {
@@ -334,7 +427,7 @@ async fn play(address: SocketAddr, mut choices: Choices) -> Rc<Share> {
     }
     let share = Share::of_host(HOST, address.ip());
     while choices.goes_on() {
-        step(&mut queues, &mut neighbour, (address, cntlid), &mut choices).await;
+        step(&mut queues, &mut neighbour, &mut host, &mut choices).await;
         let data = share.data.held();
         assert!(data <= DATA_HELD_BYTES / 3 * 2 + BEYOND_BYTES, "{data} bytes are held");
         assert!(share.capsules.held() <= CAPSULES_HELD_BYTES);
@@ -363,8 +456,9 @@ async fn until_gone(target: &Target) {
 }
 
 /// Serves a target and has a host do what `choices` say.
-pub fn run(choices: Choices) {
-    let played = reactor::run(reactor::Config::default(), async move {
+pub fn run(mut choices: Choices) {
+    let seed = choices.below(256);
+    reactor::simulate(seed, async move {
         let rig = Rig::new();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(TransportAddress::Tcp(any)).unwrap();
@@ -385,5 +479,4 @@ pub fn run(choices: Choices) {
         assert_eq!(reactor::buffer::pool().available(), all, "buffers are not given back");
         server.abort();
     });
-    played.unwrap();
 }

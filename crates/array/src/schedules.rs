@@ -66,6 +66,9 @@ pub struct Made {
     pub snapshots: Vec<Uuid>,
 }
 
+/// Runs that failed, and may have made snapshots nevertheless, of which a rule remembers that.
+const FAILED_KEPT: usize = 64;
+
 /// Whether a rule is to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -127,6 +130,18 @@ impl Rule {
             made.snapshots.retain(&is_there);
         }
         self.made.retain(|made| !made.snapshots.is_empty());
+    }
+
+    /// After a run that failed: an opening may find its snapshots, which some drives have, until another one has succeeded.
+    /// So nothing is forgotten but what is long gone.
+    pub fn forget_oldest(&mut self, is_there: impl Fn(&Uuid) -> bool) {
+        let is_gone = |made: &Made| !made.snapshots.iter().any(&is_there);
+        let mut more = self.made.iter().filter(|made| is_gone(made)).count();
+        self.made.retain(|made| {
+            let stays = !is_gone(made) || more <= FAILED_KEPT;
+            more -= usize::from(!stays);
+            stays
+        });
     }
 
     /// The runs that it has beyond what it keeps, of what is there, the oldest first.

@@ -364,7 +364,10 @@ impl Node {
         let error = error.map(|error| error.context.clone());
         self.change_schedule(id, move |of| {
             if let Some(rule) = of.rules.get_mut(&every) {
-                rule.forget(|id| held.contains_key(id));
+                match error {
+                    None => rule.forget(|id| held.contains_key(id)),
+                    Some(_) => rule.forget_oldest(|id| held.contains_key(id)),
+                }
                 rule.settled = run.due;
                 rule.failed += u64::from(error.is_some());
                 if error.is_none() {

@@ -139,6 +139,20 @@ fn asked(rules: &[(&str, u32)]) -> Vec<NewScheduleRule> {
     rules.iter().map(|(text, keep)| NewScheduleRule { every: every(text), keep: *keep }).collect()
 }
 
+/// A snapshot that some drives had came to life with the next opening, and no rule knew it: it was never deleted.
+#[test]
+fn what_failed_runs_may_have_made_is_remembered_until_one_succeeds() {
+    let made = |due| Made { due, snapshots: vec![Uuid::from_u128(u128::from(due) + 1)] };
+    let all = (0..100).map(made).collect();
+    let mut rule = Rule { keep: 3, made: all, ..Rule::default() };
+    let is_there = |id: &Uuid| id.as_u128() <= 4;
+    rule.forget_oldest(is_there);
+    let due: Vec<u64> = rule.made.iter().map(|made| made.due).collect();
+    assert_eq!(due, (0..4).chain(36..100).collect::<Vec<_>>());
+    rule.forget(is_there);
+    assert_eq!(rule.made.len(), 4);
+}
+
 #[test]
 fn rules_that_cannot_be_are_refused() {
     let template = NameTemplate::default();

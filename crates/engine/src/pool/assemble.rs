@@ -172,6 +172,12 @@ impl Frame {
                 let ring = ring(&self.label, shard);
                 let looked = looked.map_err(|error| Error {
                     context: format!("shard {shard} (ring {ring:#018x}): {}", error.context),
+                    // Another shard has records there: this one's are lost, which whoever accepts that goes on without.
+                    kind: if accept_loss && error.kind == Kind::Missing {
+                        Kind::Loss
+                    } else {
+                        error.kind
+                    },
                     ..error
                 })?;
                 let opened = looked.opened();

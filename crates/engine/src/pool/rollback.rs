@@ -158,9 +158,9 @@ impl Pool {
         let (paused, made) = match made {
             Ok(made) => made,
             Err(error) => {
-                common.superblock.taken_back(|| self.0.closed.get()).await;
+                let failed = self.or_taken_back(Err(error)).await;
                 self.adopt_again(&old)?;
-                return Err(error);
+                return failed;
             }
         };
         self.take_over(&old, &made).await?;
@@ -218,16 +218,17 @@ impl Pool {
                 common.snapshots.add(taken.view, taken.sees);
             }
         }
-        self.look_at_quotas().await?;
-        common.used.note_change();
         let kept = || made.iter().filter_map(|made| made.kept.as_ref());
         let taken: Arc<[Taken]> = kept().map(|(_, taken)| *taken).collect();
         if !taken.is_empty() {
+            // Before anything that may fail: the hole for what was there before comes after what the snapshot sees.
             self.take_versions(taken).await?;
         }
         for (snapshot, taken) in kept() {
             self.adopt_snapshot(snapshot, taken.view, taken.sees);
         }
+        self.look_at_quotas().await?;
+        common.used.note_change();
         Ok(())
     }
 }

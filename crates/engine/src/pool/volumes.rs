@@ -205,6 +205,10 @@ impl Pool {
             if object.is_group() {
                 continue;
             }
+            if object.deleted && object.bytes.max(object.shrunk_from) == 0 {
+                // Clones, or a snapshot that a rollback kept, see what it had; it has nothing of its own any more.
+                continue;
+            }
             if object.deleted {
                 let done = self.finish_delete(object.view, object.bytes.max(object.shrunk_from));
                 self.or_later(done.await)?;
@@ -362,7 +366,8 @@ impl Pool {
             let gone = (volume.view, volume.bytes.max(volume.shrunk_from));
             Ok((changed(catalog, volume), gone))
         };
-        let (view, bytes) = self.0.common.superblock.change_catalog(mark).await?;
+        let marked = self.0.common.superblock.change_catalog(mark).await;
+        let (view, bytes) = self.or_taken_back(marked).await?;
         let gone = self.0.volumes.borrow_mut().remove(name);
         if let Some(state) = gone {
             state.close();
@@ -375,6 +380,17 @@ impl Pool {
             self.0.common.snapshots.note_freed(Self::end_of(inherited));
         }
         self.or_later(self.finish_delete(view, bytes).await)
+    }
+
+    /// A change of the catalog that failed may be on some drives, and an opening would find it done: it is taken back before
+    /// anybody goes on as if it had never been.
+    pub(super) async fn or_taken_back<T>(&self, changed: Result<T>) -> Result<T> {
+        let is_refused =
+            |error: &Error| matches!(error.kind, Kind::NotFound | Kind::Exists | Kind::Invalid);
+        if changed.as_ref().is_err_and(|error| !is_refused(error)) {
+            self.0.common.superblock.taken_back(|| self.0.closed.get()).await;
+        }
+        changed
     }
 
     pub(super) async fn finish_delete(&self, view: View, bytes: u64) -> Result<()> {
@@ -448,17 +464,22 @@ impl Pool {
         volume.state.set_bytes(before.min(bytes));
         let superblock = &self.0.common.superblock;
         let changed = superblock.change_catalog(change).await;
-        if changed.is_err() && bytes < before {
-            superblock.taken_back(|| self.0.closed.get()).await;
-        }
+        let changed = if bytes < before { self.or_taken_back(changed).await } else { changed };
         volume.state.set_bytes(if changed.is_ok() { bytes } else { before });
         if changed.is_ok() && bytes < before {
             self.or_later(self.finish_shrink(name).await)?;
         }
-        // Less is kept for a smaller one, and for one that has stayed as it was.
-        let kept = self.reserve_for_size(name, &volume.state, volume.len()).await;
-        assert!(kept.is_ok(), "what is kept already is enough for less");
+        if changed.is_err() {
+            // As it was.
+            self.keep_for_less(name, &volume.state).await;
+        }
         changed
+    }
+
+    /// Less is kept for a volume that has become smaller, once what was cut off is gone, and for one that stayed as it was.
+    async fn keep_for_less(&self, name: &str, state: &State) {
+        let kept = self.reserve_for_size(name, state, state.bytes()).await;
+        assert!(kept.is_ok(), "what is kept already is enough for less");
     }
 
     async fn finish_shrink(&self, name: &str) -> Result<()> {
@@ -471,7 +492,12 @@ impl Pool {
             let shrunk_from = volume.bytes;
             Ok((changed(catalog, Object { shrunk_from, ..volume }), ()))
         };
-        self.0.common.superblock.change_catalog(done).await
+        self.0.common.superblock.change_catalog(done).await?;
+        // Not before: what was cut off counted as had, and what is kept would have been less than what is still to come.
+        if let Ok(volume) = self.volume(name) {
+            self.keep_for_less(name, &volume.state).await;
+        }
+        Ok(())
     }
 
     /// Gives a volume another name.
@@ -485,7 +511,8 @@ impl Pool {
             let volume = Object { name: to.into(), ..find(catalog, name)?.clone() };
             Ok((changed(catalog, volume), ()))
         };
-        self.0.common.superblock.change_catalog(change).await?;
+        let changed = self.0.common.superblock.change_catalog(change).await;
+        self.or_taken_back(changed).await?;
         let mut volumes = self.0.volumes.borrow_mut();
         if let Some(state) = volumes.remove(name) {
             to.clone_into(&mut state.name.lock());

@@ -156,6 +156,26 @@ fn what_is_not_blank_is_never_made_the_log_of_a_pool_that_lost_it() {
     });
 }
 
+/// Of one shard the log has records and no control block, of the other nothing at all: whoever accepts the loss was told that
+/// nothing was ever written there, and had no way to open the pool.
+#[test]
+fn records_of_one_shard_alone_keep_no_pool_closed() {
+    reactor::simulate(5, async {
+        let (drives, memory) = (drives(6, 128 * MIB), pmem(16 * MIB));
+        let log = LogSpec::Bbu(vec![Arc::clone(&memory)]);
+        let mut history = live(&drives, &log, 2, 5).await;
+        let part = memory.capacity() / 2;
+        memory.write(0, &vec![0; usize64(part)]).unwrap();
+        [0, 4096].iter().for_each(|at| memory.write(part + at, &[0xA5; 64]).unwrap());
+        let error = refused(&drives, &log, OpenOptions::default()).await;
+        assert!(matches!(error.kind, Kind::Missing | Kind::Loss), "{error}");
+        let pool = Pool::open(drives, log, ACCEPTING, &[]).await.unwrap();
+        check(&pool.volume("db").unwrap(), &mut history).await;
+        assert!(pool.has_lost_log());
+        pool.close().await.unwrap();
+    });
+}
+
 /// What was left of a control block half made, or of a log made under the number before, was taken for another
 /// pool's log from then on, and the pool could not be opened any more.
 #[test]

@@ -34,7 +34,7 @@ pub use node::{
 pub use pool::{
     CapacityBreakdown, DriveReplacement, FoundDrive, FoundPool, LogChange, LogMove, LogMoved,
     LogPolicy, NewDrives, NewPool, PlannedDrive, Pool, PoolHealth, PoolImport, PoolLog, PoolPlan,
-    PoolSpace, PoolStatus, Raid, RateLimit, Rebuild, Rejoin, SegmentCounts, Spread,
+    PoolSpace, PoolStatus, Raid, RateLimit, Rebuild, Rejoin, SegmentCounts, Spread, WindowLog,
 };
 pub use problem::{Kind, Problem};
 pub use schedule::{NewSchedule, NewScheduleRule, Schedule, ScheduleChange, ScheduleRule};

@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use api::v1::Severity;
+use api::v1::{Severity, WindowLog};
 use api::value::Name;
 use engine::{GrantedRing, GrantedWindow, Pool, WindowEnd};
 use nvme::window::Fabric;
 use reactor::{Handle, Nanos};
+use stdx::num::u64_of;
 use target::windows::{Ending, Granted, Granting, NotEnded, Refused, Wanted};
 use uuid::Uuid;
 use window::Grant;
@@ -151,9 +152,11 @@ impl Windows {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many windows of a pool stand.
-    pub fn standing(&self, pool: Uuid) -> usize {
-        self.books().standing(pool)
+    /// How many windows of a pool stand, and what is set aside for them.
+    pub fn of(&self, pool: Uuid) -> (u64, WindowLog) {
+        let mut books = self.books();
+        let (size, used) = books.log_of(pool);
+        (u64_of(books.standing(pool)), WindowLog { size, used })
     }
 
     /// Has the pool of a volume, on its reactor, do something; `None` when no open pool has the volume.

@@ -326,6 +326,10 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
         "log copies",
         format!("{} of {}", log.devices.saturating_sub(log.failed_devices), log.devices),
     );
+    if let Some(of) = status.window_log {
+        let (count, used, all) = (status.windows, size(of.used), size(of.size));
+        row("direct write windows", format!("{count}, {used} in use of {all} set aside"));
+    }
     row("log policy", log.policy.name().to_owned());
     if log.lost {
         row("log lost", "opened without it: what was in it only is lost".to_owned());

@@ -182,6 +182,10 @@ pub struct PoolStatus {
     /// Direct write windows that hosts have of its volumes.
     #[serde(default)]
     pub windows: u64,
+    /// What of the log's memory they may have, and have; where the log can have none, or the node grants none, that is not
+    /// told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_log: Option<WindowLog>,
     /// How drives are being emptied onto the others, if any are, or were since it was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuild: Option<Rebuild>,
@@ -343,6 +347,15 @@ pub struct PoolLog {
     /// Namespaces of other targets that have not all of it, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub away: Vec<String>,
+}
+
+/// What is set aside beside a pool's commit log for direct write windows, in each of its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WindowLog {
+    /// Bytes that the rings of all windows may have together.
+    pub size: u64,
+    /// Bytes that the rings of the windows there are have, those included that are being granted.
+    pub used: u64,
 }
 
 /// What becomes of writes while a commit log has fewer devices than it is to have.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::v1::{
     CapacityBreakdown, Drive, DriveCounters, DriveHardware, DriveRejoin, Kind, LogPolicy, Pool,
-    PoolHealth, PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts, Spread,
+    PoolHealth, PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts, Spread, WindowLog,
 };
 use api::value::Name;
 use engine::drives::DriveState;
@@ -31,8 +31,8 @@ pub struct Shown {
     /// What is remembered of it, and is going to be done about drives that it lacks.
     def: PoolDef,
     outlooks: BTreeMap<u16, Outlook>,
-    /// Direct write windows of its volumes.
-    windows: u64,
+    /// Direct write windows of its volumes, and what is set aside for them; none where the node grants none.
+    windows: Option<(u64, WindowLog)>,
     /// What becomes of drives that are slow, in words.
     slow: BTreeMap<u16, &'static str>,
 }
@@ -74,12 +74,11 @@ impl Pools {
             status: None,
         };
         let paused = known.def.paused.clone();
-        let windows = self.windows.as_ref().map_or(0, |windows| windows.standing(known.def.id));
+        let windows = self.windows.as_ref().map(|windows| windows.of(known.def.id));
         let (open, space) = (known.pool().cloned(), self.space(name));
         let slow = self.slow.get(name).into_iter().flatten();
         let slow = slow.map(|(index, of)| (*index, of.words())).collect();
         let (def, outlooks) = (known.def.clone(), known.outlooks.clone());
-        let windows = stdx::num::u64_of(windows);
         Shown { pool, open, space, paused, def, outlooks, windows, slow }
     }
 
@@ -151,7 +150,10 @@ impl Shown {
             }
             let asked = status;
             let mut status = document_of_status(&open, &asked, space);
-            status.windows = windows;
+            if let Some((count, log)) = windows {
+                let has_memory = matches!(asked.log.kind, LogKind::Pmem | LogKind::Bbu);
+                (status.windows, status.window_log) = (count, has_memory.then_some(log));
+            }
             status.drives = drive_documents(&open, &asked, &def, &outlooks);
             if let Some(paused) = paused {
                 status.rebuild = Some(paused.rebuild);
@@ -277,6 +279,7 @@ fn document_of_status(
         segments_reclaimed: status.segments_reclaimed,
         lost_blocks: status.lost_blocks,
         windows: 0,
+        window_log: None,
         rebuild: status.rebuild.as_ref().map(rebuild_document),
         spread: status.spread.map(|engine::Spread { capacity, bytes }| Spread { capacity, bytes }),
     }

@@ -123,6 +123,13 @@ impl Books {
         let of_pool = self.entries.values().filter(|entry| entry.pool == pool);
         of_pool.filter(|entry| entry.granted.is_some()).count()
     }
+
+    /// Bytes of rings that a pool gives at most, and those that its windows have.
+    pub fn log_of(&mut self, pool: Uuid) -> (u64, u64) {
+        self.tidy();
+        let of_pool = self.entries.values().filter(|entry| entry.pool == pool);
+        (self.most, of_pool.map(|entry| entry.bytes).sum())
+    }
 }
 
 #[cfg(test)]
@@ -150,6 +157,7 @@ mod tests {
         books.settle([1; 16], Some((8, vec![vec![page(Phase::Stands)]])));
         assert!(books.may_stand([1; 16], 8) && !books.may_stand([1; 16], 7));
         assert_eq!((books.standing(POOL), books.standing(OTHER)), (1, 0));
+        assert_eq!((books.log_of(POOL), books.log_of(Uuid::nil())), ((100, 100), (100, 0)));
         books.forget([1; 16], 7);
         assert_eq!(books.standing(POOL), 1, "of another number");
         books.forget([1; 16], 8);
@@ -170,6 +178,7 @@ mod tests {
         assert!(!books.reserve(POOL, [2; 16], 1));
         state.write_all_at(&Phase::Ended.word().to_le_bytes(), PHASE_AT).unwrap();
         assert!(!books.may_stand([1; 16], 7) && !books.stands([1; 16], 7));
+        assert_eq!(books.log_of(POOL), (100, 0));
         assert!(books.reserve(POOL, [2; 16], 100));
         // One whose page cannot be read may stand, for all that is known.
         books.settle([2; 16], Some((9, vec![])));

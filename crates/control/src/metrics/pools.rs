@@ -9,7 +9,7 @@ use super::{Labels, Text, hardware};
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 27] = [
+const OF_POOL: [OfPool; 29] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
     ("reserved_bytes", "gauge", "Bytes that volumes of a pool have reserved.", |s| s.reserved),
@@ -70,6 +70,12 @@ const OF_POOL: [OfPool; 27] = [
     }),
     ("windows", "gauge", "Direct write windows that hosts have of a pool's volumes.", |s| {
         s.windows
+    }),
+    ("window_log_bytes", "gauge", "Bytes of rings that direct write windows may have.", |s| {
+        s.window_log.map_or(0, |log| log.size)
+    }),
+    ("window_log_used_bytes", "gauge", "Bytes of rings that direct write windows have.", |s| {
+        s.window_log.map_or(0, |log| log.used)
     }),
     ("written_bytes_total", "counter", "Bytes that hosts wrote.", |s| s.written),
     ("drive_written_bytes_total", "counter", "Bytes that the drives wrote.", |s| s.drive_written),

@@ -44,7 +44,13 @@ fn writes_by_a_window_are_read_and_kept_whatever_happens_to_the_volume() {
     let load = format!("{load} --runtime 60m --rate-iops 3000 {to}");
     let mut load = Load::keeping(dir, dir.join("acks"), &load);
     assert!(load.goes_on(20_000), "the load is over");
-    assert_eq!(json(dir, "pool show fast")["status"]["windows"], 1);
+    let status = json(dir, "pool show fast")["status"].take();
+    assert_eq!(status["windows"], 1);
+    // A ring of 4 MiB for each of two shards.
+    let set_aside = serde_json::json!({"size": 256 << 20, "used": 8 << 20});
+    assert_eq!(status["window_log"], set_aside);
+    let shown = String::from_utf8(run(dir, "pool show fast").stdout).unwrap();
+    assert!(shown.contains("1, 8 MiB in use of 256 MiB set aside"), "{shown}");
     json(dir, "snapshot create fast/v@one");
     assert!(load.goes_on(20_000), "the load is over");
     json(dir, "volume resize fast/v 128MiB");
@@ -57,6 +63,7 @@ fn writes_by_a_window_are_read_and_kept_whatever_happens_to_the_volume() {
     while json(dir, "pool show fast")["status"]["windows"] != 0 {
         std::thread::yield_now();
     }
+    assert_eq!(json(dir, "pool show fast")["status"]["window_log"]["used"], 0);
     assert_eq!(left(dir), [""; 0]);
     let count = "--rw randwrite --size 8MiB --io-size 8MiB --iodepth 1 --window require";
     let report = json(dir, &format!("bench {count} {to}"));

@@ -32,6 +32,7 @@ mod service;
 mod snapshots;
 mod spares;
 mod top;
+mod window;
 
 use std::process::ExitCode;
 

@@ -105,11 +105,13 @@ async fn assemble(
     Ok((set, absent))
 }
 
-/// What `attach` serves: a namespace, or the set of the members it was given. Members that are gone are looked
-/// after for as long as it is in use.
+/// What `attach` serves: a namespace, whose writes go by a direct write window if that is asked for, or the set of
+/// the members it was given. Members that are gone are looked after for as long as it is in use.
 pub async fn open(args: &AttachArgs) -> Result<Volume, Failure> {
+    let wanted = crate::window::of(args)?;
     if args.members.is_empty() {
-        return Ok(paths::attach(&args.connect).await?.into());
+        let namespace = paths::attach(&args.connect).await?;
+        return Ok(crate::window::open(namespace, wanted).await?.into());
     }
     let (set, absent) =
         assemble(&args.connect, &args.members, (args.degraded, args.take_over)).await?;

@@ -30,6 +30,7 @@ use crate::channel::{Counters, Outcome};
 use crate::limits::RETRIES;
 use crate::queue::Data;
 use crate::remote::Remote;
+use crate::windows::SharedWindow;
 use life::{Claim, Effect, Life};
 use reactor::Task;
 use session::{Choice, Session};
@@ -69,6 +70,8 @@ pub enum Deallocate {
 pub struct Namespace {
     inner: Rc<Inner>,
     choice: Choice,
+    /// What its writes go by, as far as that takes them.
+    window: Option<Arc<SharedWindow>>,
 }
 
 struct Inner {
@@ -114,7 +117,8 @@ impl Namespace {
     ) -> Result<Self, Error> {
         let life = Life::begin(remotes, nsid, policy).await?;
         let keeper = reactor::spawn(Rc::clone(&life).keep_fence());
-        Ok(Self { inner: Rc::new(Inner { life, keeper }), choice: Choice::default() })
+        let inner = Rc::new(Inner { life, keeper });
+        Ok(Self { inner, choice: Choice::default(), window: None })
     }
 
     /// Says that this program goes on for one that was killed with commands in flight. What changes something waits
@@ -170,7 +174,7 @@ impl Namespace {
     #[must_use]
     pub fn polled(&self) -> Self {
         let choice = Choice { polled: true, ..self.choice };
-        Self { inner: Rc::clone(&self.inner), choice }
+        Self { choice, ..self.clone() }
     }
 
     /// The same namespace for one of several submitters that shall not share queues: its commands go to the nth
@@ -178,7 +182,7 @@ impl Namespace {
     #[must_use]
     pub fn at_home(&self, nth: usize) -> Self {
         let choice = Choice { home: Some(nth), ..self.choice };
-        Self { inner: Rc::clone(&self.inner), choice }
+        Self { choice, ..self.clone() }
     }
 
     /// What the namespace is, as far as is known now.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use attach::Place;
 use clap::{ArgGroup, Args};
+use initiator::WindowUse;
 
 use super::connect::ConnectArgs;
 use super::raid::MemberSpec;
@@ -20,6 +21,7 @@ Examples:
   flashloom attach --nbd unix:/run/db.sock --nr-io-queues 4 --hdr-digest --data-digest
   flashloom attach --vhost-user-blk /run/db.sock --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db
   flashloom attach --ublk --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db
+  flashloom attach --nbd unix:/run/db.sock --window auto
   flashloom attach --nbd unix:/run/db.sock --member traddr=192.0.2.10 --member traddr=192.0.2.11
 
 It serves until SIGTERM or SIGINT. What reads and writes NBD can use it then, for example:
@@ -73,6 +75,11 @@ pub struct AttachArgs {
     /// Refuse to write.
     #[arg(long)]
     pub read_only: bool,
+
+    /// Have writes go by a direct write window, where the target has one: off, auto, shm (on this machine), rdma, or
+    /// require, which fails without.
+    #[arg(long, value_name = "USE", default_value = "off")]
+    pub window: WindowUse,
 
     /// CPU to run on. [default: any]
     #[arg(long, value_name = "CPU")]

@@ -16,14 +16,14 @@ const BLOCK: usize = 4096;
 const KEEP_ALIVE: &str = "--keep-alive-tmo 1s";
 
 /// A client of NBD: requests in flight, and what each block may hold.
-struct Client {
+pub struct Client {
     socket: UnixStream,
     flying: BTreeMap<u64, (Range<usize>, u64)>,
     cookie: u64,
 }
 
 impl Client {
-    fn new(path: &Path) -> Self {
+    pub fn new(path: &Path) -> Self {
         let mut socket = UnixStream::connect(path).unwrap();
         let mut hello = [0; 18];
         socket.read_exact(&mut hello).unwrap();
@@ -64,11 +64,11 @@ impl Client {
 }
 
 /// For each block the stamps that may be in it.
-struct Contents(Vec<Vec<u64>>);
+pub struct Contents(pub Vec<Vec<u64>>);
 
 impl Contents {
     /// Writes until `count` requests were sent; some are in flight then.
-    fn load(&mut self, client: &mut Client, prng: &mut Prng, count: u64) {
+    pub fn load(&mut self, client: &mut Client, prng: &mut Prng, count: u64) {
         for _ in 0..count {
             let len = 1 + usize::try_from(prng.below(24)).unwrap();
             let from = usize::try_from(prng.below((self.0.len() - len) as u64)).unwrap();
@@ -89,7 +89,7 @@ impl Contents {
     }
 
     /// The same when every request has been answered.
-    fn verify_all(&mut self, client: &mut Client) {
+    pub fn verify_all(&mut self, client: &mut Client) {
         while !client.flying.is_empty() {
             let (blocks, stamp) = client.reply_to();
             blocks.for_each(|block| self.0[block] = vec![stamp]);
@@ -98,7 +98,7 @@ impl Contents {
     }
 
     /// Reads all of it: what was answered is there.
-    fn verify(&mut self, client: &mut Client) {
+    pub fn verify(&mut self, client: &mut Client) {
         for from in (0..self.0.len()).step_by(64) {
             let blocks = from..self.0.len().min(from + 64);
             let data = client.read(blocks.clone());
@@ -119,18 +119,22 @@ impl Client {
     }
 }
 
-/// The program that serves the set; killed with -9 when dropped.
-struct Attached {
+/// The program that serves a set, or a namespace; killed with -9 when dropped.
+pub struct Attached {
     child: Child,
-    socket: PathBuf,
+    pub socket: PathBuf,
 }
 
 impl Attached {
     fn start(dir: &Path, members: &str, more: &str) -> Self {
+        Self::of(dir, &format!("{members} {more} --fast-io-fail-tmo 1s"))
+    }
+
+    /// Of whatever the arguments say.
+    pub fn of(dir: &Path, arguments: &str) -> Self {
         let socket = dir.join("nbd.sock");
-        let nbd = format!("attach --nbd unix:{} {members} {more}", socket.display());
-        let quick = "--fast-io-fail-tmo 1s --reconnect-delay 1s";
-        let mut child = flashloom(dir, &format!("{nbd} {KEEP_ALIVE} {quick}"))
+        let nbd = format!("attach --nbd unix:{} {arguments}", socket.display());
+        let mut child = flashloom(dir, &format!("{nbd} {KEEP_ALIVE} --reconnect-delay 1s"))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -7,6 +7,7 @@ use stdx::prng::Prng;
 
 use super::crash::Load;
 use super::kills::number;
+use super::raid::{Attached, Client, Contents};
 use super::*;
 
 /// Bytes of acknowledgements noted before a side is killed, at most: some thousands of writes.
@@ -114,6 +115,40 @@ fn what_a_window_took_is_there_after_kills_of_the_daemon() {
     let daemon = Daemon::start(dir, "serve");
     let listed = json(dir, "pool list").to_string();
     assert!(listed.contains("direct write window of volume v"), "{listed}");
+    daemon.stop();
+}
+
+/// What an NBD client was answered by `attach --window` is there, whichever of the two programs is killed.
+#[test]
+fn what_an_attached_disk_wrote_by_a_window_is_there_after_kills() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let daemon = made(dir, port);
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
+    let attached = Attached::of(dir, &format!("{to} --window require"));
+    let mut client = Client::new(&attached.socket);
+    let (mut contents, mut prng) = (Contents(vec![vec![0]; 1024]), Prng::new(7));
+    contents.load(&mut client, &mut prng, 100);
+    // A third of them are longer than a record.
+    let of = format!("{{subsystem=\"{NQN}\",nsid=\"1\",operation=\"write\"}} ");
+    let metrics = scrape(dir);
+    let counted = metrics.lines().find_map(|line| {
+        line.strip_prefix("flashloom_namespace_operations_total")?.strip_prefix(&of)
+    });
+    let commands: u32 = counted.unwrap().parse().unwrap();
+    assert!(commands < 60, "{commands} of 100 writes were commands");
+    contents.load(&mut client, &mut prng, 300);
+    assert_eq!(json(dir, "pool show fast")["status"]["windows"], 1);
+    drop(daemon);
+    let daemon = Daemon::start(dir, "serve");
+    // What was in flight is sent again; what was answered is there.
+    contents.verify_all(&mut client);
+    contents.load(&mut client, &mut prng, 100);
+    drop(attached);
+    let attached = Attached::of(dir, &format!("{to} --window require"));
+    contents.verify(&mut Client::new(&attached.socket));
+    drop(attached);
     daemon.stop();
 }
 

@@ -47,7 +47,8 @@ impl Namespace {
         self.order("Read", Effect::None, sqe, Data::Discard { length }).await
     }
 
-    /// Writes `blocks` from `lba` on from the start of `buffer`, which is as it was afterwards.
+    /// Writes `blocks` from `lba` on from the start of `buffer`, which is as it was afterwards: by the direct write window
+    /// that it was [given](Namespace::with_window), if that takes it, else by a command.
     ///
     /// # Errors
     /// See [`Namespace`].
@@ -59,6 +60,9 @@ impl Namespace {
         fua: Fua,
     ) -> Result<(), Error> {
         let (range, bytes) = self.transfer(lba, blocks, buffer)?;
+        if self.write_directly(lba, &buffer[..usize32(bytes)]) {
+            return Ok(());
+        }
         let fua = fua == Fua::Yes;
         let command = Write { range, fua, limited_retry: false, fused: false };
         let data = buffer.send(bytes);

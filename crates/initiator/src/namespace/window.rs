@@ -14,7 +14,7 @@ use crate::Error;
 use crate::limits::{
     WINDOW_DELAY, WINDOW_DELAY_MOST, WINDOW_REQUIRED, WINDOW_REQUIRED_LOOK, WINDOW_STOOD,
 };
-use crate::windows::{DirectWindow, SharedWindow, Standing, WindowUse, dial, receive};
+use crate::windows::{DirectWindow, SharedWindow, Standing, WindowUse, Written, dial, receive};
 
 impl Namespace {
     /// Has the target grant a direct write window as it is wanted, with rings of so many bytes each; 0 leaves that to
@@ -100,6 +100,22 @@ impl Namespace {
             shared.put(window).await;
         }
         Ok(Some(shared))
+    }
+
+    /// The same namespace with its writes going by the window that is in this place, as far as there is one and it takes
+    /// them; else as commands. What is written by it is durable when it has ended, FUA or not. A write under a window that
+    /// ends waits for that end with all of the reactor (`docs/anof.md`, "A write").
+    #[must_use]
+    pub fn with_window(&self, window: Arc<SharedWindow>) -> Self {
+        Self { window: Some(window), ..self.clone() }
+    }
+
+    /// Whether the window took a write of `data` to block `lba` and those that follow: it is complete then.
+    pub(super) fn write_directly(&self, lba: u64, data: &[u8]) -> bool {
+        let Some(window) = &self.window else { return false };
+        let offset = lba * u64::from(self.geometry().block_bytes);
+        // What became of one whose outcome is not known is for the command to say.
+        window.write(offset, data) == Written::Done
     }
 
     /// As [`Namespace::window`], again and again for a while where there is none at the moment.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use initiator::{HostIdentity, Namespace, Remote};
+use initiator::testing::{Taker, grant};
+use initiator::{DirectWindow, HostIdentity, Namespace, Remote, SharedWindow};
 use media::memory::{Region, RegionOptions};
 use nvme::nqn::Nqn;
 use reactor::{Config, Handle, PollPolicy, Reactor};
@@ -14,6 +15,7 @@ use stdx::prng::Prng;
 use target::namespace::{Backend, NamespaceSpec};
 use target::subsystem::SubsystemSpec;
 use target::{Identity, Target};
+use window::{Phase, RING_BYTES_MIN};
 use zerocopy::FromBytes;
 
 use super::{FLAGS, compact, info, option};
@@ -39,11 +41,16 @@ impl Rig {
     }
 
     fn start_in(dir: tempfile::TempDir) -> Self {
+        Self::start_with(dir, None)
+    }
+
+    /// The same, with its writes going by a window.
+    fn start_with(dir: tempfile::TempDir, window: Option<Arc<SharedWindow>>) -> Self {
         let path = dir.path().join("nbd.sock");
         let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "rig".to_owned() };
         let handle = Reactor::start(config).unwrap();
         let at = path.clone();
-        handle.call(move || serve(at)).wait().unwrap();
+        handle.call(move || serve(at, window)).wait().unwrap();
         Self { handle, _dir: dir, path }
     }
 }
@@ -55,7 +62,7 @@ impl Drop for Rig {
     }
 }
 
-async fn serve(path: PathBuf) {
+async fn serve(path: PathBuf, window: Option<Arc<SharedWindow>>) {
     let options = RegionOptions { block_size: BLOCK, shared: true, committed: false };
     let region = Arc::new(Region::new(BYTES as u64, options).unwrap());
     let target = Target::new(Identity::default());
@@ -71,6 +78,7 @@ async fn serve(path: PathBuf) {
         options: initiator::Options { io_queues: 2, ..initiator::Options::default() },
     };
     let namespace = Namespace::attach(&remote, 1).await.unwrap();
+    let namespace = window.map_or(namespace.clone(), |window| namespace.with_window(window));
     let server = Server::new(namespace, Options::default()).unwrap();
     let listener = Listener::bind(&Place::Unix(path)).unwrap();
     reactor::spawn(server.listen(listener));
@@ -248,4 +256,44 @@ impl Hand {
         let mut hello = [0; size_of::<Hello>()];
         stream.read_exact(&mut hello).ok()
     }
+}
+
+/// Writes by a window that is put there, beside a target that has none: what the window does not take is at the target.
+#[test]
+fn writes_go_by_the_window_as_far_as_it_takes_them() {
+    let grant = grant(1, RING_BYTES_MIN);
+    let (mut taker, descriptors) = Taker::new(&grant, 0, 1);
+    let window = DirectWindow::map(grant, vec![descriptors], Arc::default()).unwrap();
+    let shared = Arc::<SharedWindow>::default();
+    assert!(shared.try_put(&mut Some(window)));
+    let rig = Rig::start_with(tempfile::tempdir().unwrap(), Some(Arc::clone(&shared)));
+    let mut hand = Hand::go(&rig.path);
+    let (ones, zeroes) = (vec![1; 128 << 10], vec![0; 128 << 10]);
+    let mut write = |offset, length| hand.ask(command::WRITE, offset, length, &ones[..length]).0;
+    assert_eq!(write(0, 4096), 0, "there is no credit");
+    assert_eq!(taker.take(|_, _| {}), Ok(0));
+    taker.give_all();
+    assert_eq!((write(8192, 4096), write(20_480 + 100, 50)), (0, 0));
+    assert_eq!(write(1 << 20, 128 << 10), 0, "longer than a record");
+    let mut taken = Vec::new();
+    taker.take(|offset, data| taken.push((offset, data.to_vec()))).unwrap();
+    let part = [&zeroes[..100], &ones[..50], &zeroes[..4096 - 150]].concat();
+    assert_eq!(taken, [(8192, ones[..4096].to_vec()), (20_480, part)]);
+    // What a write waits for when the window ends is whether the target took it.
+    taker.set_phase(Phase::Ended);
+    assert_eq!((write(40_960, 4096), write(45_056, 4096)), (0, 0));
+    assert_eq!(hand.ask(command::FLUSH, 0, 0, &[]).0, 0);
+    let mut read = |offset, length| hand.ask(command::READ, offset, length, &[]).1;
+    // Nobody has this target take what is in the window.
+    for (offset, length, at_target) in [
+        (0, 4096, &ones),
+        (8192, 4096, &zeroes),
+        (1 << 20, 128 << 10, &ones),
+        (40_960, 8192, &ones),
+    ] {
+        assert!(read(offset, length) == at_target[..length], "{length} bytes at {offset}");
+    }
+    assert_eq!(hand.ask(command::TRIM, 0, 4096, &[]).0, 0);
+    assert!(hand.ask(command::READ, 0, 4096, &[]).1 == zeroes[..4096]);
+    assert_eq!(shared.writes(), 2);
 }

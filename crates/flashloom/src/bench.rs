@@ -50,8 +50,10 @@ pub fn run(global: &Global, args: &BenchArgs) -> Outcome {
 /// Runs what is asked for, once for each depth.
 fn measure(global: &Global, args: &BenchArgs) -> Outcome<Report> {
     let depths = &args.load.iodepth;
+    let first = plan(global, args, depths.first().map(String::as_str))?;
+    tell_of_windows(&first);
     if depths.len() < 2 {
-        return with_progress(&plan(global, args, depths.first().map(String::as_str))?);
+        return with_progress(&first);
     }
     let mut all = Report::default();
     for depth in depths {
@@ -62,6 +64,17 @@ fn measure(global: &Global, args: &BenchArgs) -> Outcome<Report> {
     // It would be that of the last depth only.
     all.flashloom = load::RunExtra::default();
     Ok(all)
+}
+
+/// Says whose writes go as commands, though they would go by a direct write window if that could be had.
+fn tell_of_windows(plan: &Plan) {
+    let (without, jobs) = (plan.without_window().len(), plan.jobs.len());
+    if without > 0 {
+        eprintln!(
+            "writes of {without} of {jobs} jobs go as commands: a volume has one direct write window, of one job with one \
+             CPU"
+        );
+    }
 }
 
 /// What the options, `--job` and the job file say, at one depth.

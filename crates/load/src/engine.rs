@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use initiator::WindowUse;
 use reactor::{Handle, Nanos, Reactor, now_exact};
 
 use crate::cost::Costs;
@@ -78,6 +79,9 @@ pub fn run(
     plan.check()?;
     let _held = hold_files(plan)?;
     let mut plan = plan.clone();
+    for at in plan.without_window() {
+        plan.jobs[at].window = WindowUse::Off;
+    }
     let mut histories = plan.jobs.iter_mut().map(history).collect::<Result<Vec<_>, _>>()?;
     let plan = &plan;
     let (tell, told) = channel();

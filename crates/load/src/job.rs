@@ -32,6 +32,28 @@ impl Plan {
         let away = self.jobs.iter().filter_map(|job| job.reconnect).max();
         away.unwrap_or_default().max(Duration::from_nanos(STALL_NS))
     }
+
+    /// Jobs, by their place, whose writes would go by a direct write window if that could be had ([`WindowUse::Auto`]),
+    /// and go as commands: one thread has a window, and one job of a namespace. That is the job that asks for it by
+    /// name, else the first.
+    #[must_use]
+    pub fn without_window(&self) -> Vec<usize> {
+        let wants = |job: &Job| {
+            let is_namespace = matches!(job.target, Target::Namespace { .. });
+            job.window == WindowUse::Auto && job.pattern.writes() && is_namespace
+        };
+        let mut have: Vec<&Job> = self.jobs.iter().filter(|job| job.asks_for_window()).collect();
+        let mut without = Vec::new();
+        for (at, job) in self.jobs.iter().enumerate().filter(|(_, job)| wants(job)) {
+            let is_anothers = have.iter().any(|other| job.target.same(&other.target));
+            if is_anothers || job.threads().len() > 1 {
+                without.push(at);
+            } else {
+                have.push(job);
+            }
+        }
+        without
+    }
 }
 
 impl From<Job> for Plan {
@@ -233,7 +255,8 @@ pub struct Job {
     /// How long the target may be away: the job connects again meanwhile, and does again what was in flight.
     /// `None` ends the run when a connection breaks.
     pub reconnect: Option<Duration>,
-    /// Whether writes go by a direct write window, which one thread has.
+    /// Whether writes go by a direct write window, which one thread has, of one job of the namespace
+    /// ([`Plan::without_window`]).
     pub window: WindowUse,
     /// CPUs the queues are spread over, one reactor each; empty leaves one reactor unpinned.
     pub cpus: Vec<usize>,
@@ -342,10 +365,15 @@ impl Job {
         if self.reconnect.is_some() && matches!(self.target, Target::File(_)) {
             return fail("a file does not go away: it takes no reconnect".to_owned());
         }
-        if self.window != WindowUse::Off && self.threads().len() > 1 {
+        if self.asks_for_window() && self.threads().len() > 1 {
             return fail("one thread has a direct write window: give one CPU".to_owned());
         }
         Ok(())
+    }
+
+    /// Whether it says which window its writes go by, or that there has to be one.
+    fn asks_for_window(&self) -> bool {
+        !matches!(self.window, WindowUse::Off | WindowUse::Auto)
     }
 
     /// Whether both work on some same byte.
@@ -368,9 +396,8 @@ impl Plan {
                 *at != index && other.pattern.writes() && job.meets(other)
             };
             let spoiler = self.jobs.iter().enumerate().find(spoils);
-            let has = |job: &Job| job.window != WindowUse::Off;
-            let rival = |other: &Job| has(job) && has(other) && job.target.same(&other.target);
-            if self.jobs[..index].iter().any(rival) {
+            let rival = |other: &Job| other.asks_for_window() && job.target.same(&other.target);
+            if job.asks_for_window() && self.jobs[..index].iter().any(rival) {
                 let what = "one job of a namespace has its direct write window, not several";
                 return Err(Error::Job(format!("job `{}`: {what}", job.name)));
             }

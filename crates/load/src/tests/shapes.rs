@@ -270,10 +270,30 @@ fn a_target_without_direct_write_windows_gets_commands_unless_one_is_required() 
     job.window = WindowUse::Require;
     let none = quiet(job.clone()).unwrap_err().to_string();
     assert!(none.contains("no direct write window"), "{none}");
-    // One thread has it, and one job.
-    job.verify = Verify::Off;
-    let twice = quiet(Plan { jobs: vec![job.clone(), job.clone()], probe: None }).unwrap_err();
+}
+
+/// Whoever asks for a window if it can be had was refused where several jobs or threads would have it.
+#[test]
+fn a_window_is_one_threads_of_one_job_and_others_send_commands() {
+    let peer = serve(1 << 20);
+    let mut job = peer.job("randwrite");
+    let read = peer.job("randread");
+    let window = |job: &Job, window| Job { window, ..job.clone() };
+    let plan = |jobs: &[Job]| Plan { jobs: jobs.to_vec(), probe: None };
+    let [auto, require] = [WindowUse::Auto, WindowUse::Require].map(|used| window(&job, used));
+    let twice = quiet(plan(&[require.clone(), require.clone()])).unwrap_err();
     assert!(twice.to_string().contains("not several"), "{twice}");
-    (job.cpus, job.queues) = (vec![0, 0], 2);
+    let autos = plan(&[window(&read, WindowUse::Auto), auto.clone(), job.clone(), auto.clone()]);
+    assert_eq!(autos.without_window(), [3], "the first that writes has it");
+    assert_eq!(plan(&[auto.clone(), require]).without_window(), [0]);
+    let mut elsewhere = auto.clone();
+    elsewhere.target = Target::namespace("192.0.2.1", 4420, "nqn.2026-11.io.flashloom:o", 1);
+    assert_eq!(plan(&[auto, elsewhere]).without_window(), [0; 0]);
+    let report = quiet(autos).unwrap();
+    assert!(report.jobs.iter().all(|job| job.total_err == 0));
+    (job.cpus, job.queues, job.window) = (vec![0, 0], 2, WindowUse::Auto);
+    assert_eq!(plan(&[job.clone()]).without_window(), [0]);
+    assert_eq!(quiet(job.clone()).unwrap().jobs[0].total_err, 0);
+    job.window = WindowUse::Shm;
     assert!(quiet(job).unwrap_err().to_string().contains("one CPU"));
 }

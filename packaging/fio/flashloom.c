@@ -85,7 +85,7 @@ static struct fio_option table[] = {
 	TEXT("hdr_digest", header_digest, "Header digests: on or off"),
 	TEXT("data_digest", data_digest, "Data digests: on or off"),
 	TEXT("poll_policy", poll, "How to wait: adaptive, busy or interrupt"),
-	TEXT("window", window, "Direct write window: off, auto, shm or require"),
+	TEXT("window", window, "Direct write window: off, auto, shm, rdma or require"),
 	TEXT("connect", more, "Other options of libflashloom: NAME=VALUE;NAME=VALUE"),
 	{ .name = NULL },
 };

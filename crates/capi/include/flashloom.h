@@ -128,10 +128,11 @@ void fl_options_free(fl_options *options);
  *   cpu               CPU of the library's thread for a namespace
  *   poll              "adaptive" (spins a little, then sleeps), "busy" (never sleeps) or "interrupt": how that thread
  *                     waits, and how fl_queue_wait does
- *   window            whether writes go by a direct write window, memory of a target on this machine: "off", "auto",
- *                     "shm", or "require", with which a namespace without one is not opened. Such a write is done and
- *                     durable when it is submitted; what the window does not take goes as a command. A volume has one
- *                     window: where several processes open it, leave it to one of them
+ *   window            whether writes go by a direct write window, memory of the target: "off", "auto" (of whatever kind
+ *                     can be had), "shm" (of a target on this machine), "rdma" (of one that is reached by NVMe/RDMA), or
+ *                     "require", with which a namespace without one is not opened. Such a write is done and durable when
+ *                     it is submitted; what the window does not take goes as a command. A volume has one window: where
+ *                     several processes open it, leave it to one of them
  */
 int fl_options_set(fl_options *options, const char *name, const char *value, fl_error *error);
 

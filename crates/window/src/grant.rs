@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{RING_BYTES_MAX, RING_BYTES_MIN};
+use crate::{RING_BYTES_MAX, RING_BYTES_MIN, RING_STEP};
 
 const MAGIC: [u8; 8] = *b"FLWINDGR";
 const VERSION: u16 = 1;
@@ -105,6 +105,7 @@ impl Grant {
             && layout.version.get() == VERSION
             && (1..=RINGS_MAX).contains(&rings)
             && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes)
+            && ring_bytes.is_multiple_of(RING_STEP)
             && (512..=4096).contains(&block_bytes)
             && block_bytes.is_power_of_two()
             && chunk_bytes > 0
@@ -170,6 +171,8 @@ mod tests {
         assert_eq!(Grant::decode(&bytes[..511]), None);
         assert_eq!(Grant::decode(&[0; GRANT_BYTES]), None);
         let none = Grant { chunk_bytes: 0, ..grant() };
+        assert_eq!(Grant::decode(&none.encode()), None);
+        let none = Grant { ring_bytes: (1 << 20) + 64, ..grant() };
         assert_eq!(Grant::decode(&none.encode()), None);
         let none = Grant { rings: 0, ..grant() };
         assert_eq!(Grant::decode(&none.encode()), None);

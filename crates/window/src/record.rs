@@ -126,6 +126,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Writer;
     use proptest::prelude::*;
 
     proptest! {
@@ -161,13 +162,16 @@ mod tests {
 
     #[test]
     fn what_no_host_stores_is_seen_and_no_record() {
-        let changes: [fn(&mut Layout); 8] = [
+        let changes: [fn(&mut Layout); 11] = [
             |layout| layout.length = 0.into(),
             |layout| layout.length = 65_537.into(),
             |layout| layout.offset = (u64::MAX - 10).into(),
             |layout| layout.kind = 0,
             |layout| layout.kind = 3,
             |layout| layout.kind = PAD,
+            |layout| (layout.kind, layout.length, layout.data_crc) = (PAD, 0.into(), 0.into()),
+            |layout| (layout.kind, layout.offset, layout.data_crc) = (PAD, 0.into(), 0.into()),
+            |layout| (layout.kind, layout.offset, layout.length) = (PAD, 0.into(), 0.into()),
             |layout| layout.reserved[0] = 1,
             |layout| layout.reserved[22] = 1,
         ];
@@ -177,5 +181,37 @@ mod tests {
         }
         assert!(Header::decode(&whole(|_| {})).unwrap().kind.is_some());
         assert_eq!((bytes_of(512), bytes_of(4096), bytes_of(1)), (576, 4160, 128));
+    }
+
+    /// The headers that the specification shows, in its order.
+    fn shown() -> Vec<[u8; HEADER]> {
+        let text = include_str!("../../../docs/anof.md");
+        let blocks = text.split("```hex\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let byte = |byte: &str| u8::from_str_radix(byte, 16).unwrap();
+        let header = |block: &str| block.split_whitespace().map(byte).collect::<Vec<_>>();
+        blocks.map(|block| header(block).try_into().unwrap()).collect()
+    }
+
+    /// Who implements the other end from the specification has these to go by.
+    #[test]
+    fn the_example_of_the_specification_is_what_is_stored() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        let data: Vec<u8> = (0..=255).chain(0..=255).collect();
+        let crc = crc32c(&data);
+        assert_eq!(crc, 0xae10_ee5a);
+        let mut writer = Writer::new(0x0123_4567_89ab_cdef, crate::RING_BYTES_MIN);
+        let mut stored = Vec::new();
+        for nth in 0..456 {
+            let place = writer.place(data.len(), u64::MAX).unwrap();
+            if let Some(at) = place.pad {
+                assert_eq!((nth, at, place.position), (455, 262_080, 262_144));
+                stored.push(writer.pad().encode());
+            } else if nth == 2 {
+                assert_eq!(place.position, 1152);
+                stored.push(writer.record(&place, 8192, 512, crc).encode());
+            }
+            writer.advance(&place);
+        }
+        assert_eq!(shown(), stored);
     }
 }

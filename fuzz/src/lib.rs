@@ -7,6 +7,7 @@
 pub mod log;
 pub mod nbd;
 pub mod pool;
+pub mod ring;
 pub mod state;
 pub mod target;
 pub mod vhost;

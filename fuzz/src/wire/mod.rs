@@ -4,7 +4,9 @@ mod machines;
 mod types;
 
 pub use machines::{controller_machine, host_machine};
-pub use types::{connect, copy, discovery, dsm, identify, reservation, sqe};
+pub use types::{
+    connect, copy, discovery, dsm, identify, rdma_capsule, rdma_private_data, reservation, sqe,
+};
 
 /// What a target does with an input.
 pub type Target = fn(&[u8]);
@@ -18,6 +20,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("dsm", dsm),
     ("host_machine", host_machine),
     ("identify", identify),
+    ("rdma_capsule", rdma_capsule),
+    ("rdma_private_data", rdma_private_data),
     ("reservation", reservation),
     ("sqe", sqe),
 ];

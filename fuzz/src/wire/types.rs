@@ -6,11 +6,12 @@ use nvme::identify::{Identify, NamespaceDescriptor};
 use nvme::log::GetLogPage;
 use nvme::nqn::Nqn;
 use nvme::nvm::{self, Copy, DatasetManagement};
+use nvme::rdma::{AcceptData, Keyed, Most, RejectData, Request};
 use nvme::refusal::Reason;
 use nvme::reservation::{self as resv, AcquireData, RegisterData, ReleaseData};
-use nvme::sqe::Sqe;
+use nvme::sqe::{Sgl, Sqe};
 use nvme::{admin, ana, feature, window};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// An entry, and the data behind it.
 fn entry(input: &[u8]) -> Option<(Sqe, &[u8])> {
@@ -88,6 +89,38 @@ pub fn connect(input: &[u8]) {
             assert_eq!(Nqn::new(nqn.as_str()), Ok(nqn));
         }
     }
+}
+
+/// Private data of NVMe/RDMA: a connection's request, and both answers to one.
+pub fn rdma_private_data(input: &[u8]) {
+    let most = Most { admin: 32, io: 1024 };
+    match Request::parse(input, most) {
+        Ok(request) => {
+            let most_here = if request.qid == 0 { most.admin } else { most.io };
+            assert!((1..=most_here).contains(&request.commands) && request.responses > 0);
+            assert_eq!(Request::parse(request.data(1).as_bytes(), most), Ok(request));
+        }
+        Err(status) => {
+            let refusal = RejectData::new(status);
+            assert_eq!(RejectData::parse(refusal.as_bytes()), Some(status.raw()));
+        }
+    }
+    if let Some(commands) = AcceptData::parse(input) {
+        let again = AcceptData::new(commands);
+        assert_eq!(AcceptData::parse(again.as_bytes()), Some(commands));
+    }
+    assert_ne!(RejectData::parse(input), Some(0));
+}
+
+/// A capsule of NVMe/RDMA: an entry whose descriptor names memory by a key, and what commands above see of it.
+pub fn rdma_capsule(input: &[u8]) {
+    let Some((mut entry, _)) = entry(input) else { return };
+    if let Some(keyed) = Keyed::parse(&entry.dptr) {
+        assert!(keyed.length <= Keyed::LENGTH_MAX);
+        assert_eq!(keyed.sgl(), entry.dptr);
+        entry.dptr = Sgl::transport(keyed.length);
+    }
+    sqe(entry.as_bytes());
 }
 
 /// A reservation command and its data.

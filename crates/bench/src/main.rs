@@ -13,6 +13,7 @@ mod log;
 mod map;
 mod memory;
 mod parity;
+mod rank;
 mod report;
 mod slow;
 mod snapshots;
@@ -148,6 +149,10 @@ struct FloorArguments {
     /// Leaves both threads to the scheduler
     #[arg(long)]
     no_pin: bool,
+    /// The server passes each request on to another one, and answers once that has: two exchanges, one after the other. The
+    /// other one runs there, sleeps in the kernel between messages, and comes before who else runs there
+    #[arg(long, conflicts_with = "no_pin")]
+    onward_cpu: Option<usize>,
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -177,8 +182,20 @@ struct CompareArguments {
 fn measure(a: &FloorArguments) -> Result<Report, Box<dyn Error>> {
     let case = Case::new(a.rw, a.bs)?;
     let congestion = (a.congestion != "system").then_some(a.congestion.as_str());
-    let server_cpu = (!a.no_pin).then_some(a.server_cpu);
-    let server = floor::Server::start(case, server_cpu, a.server_blocks, congestion)?;
+    let manner = floor::Manner {
+        cpu: (!a.no_pin).then_some(a.server_cpu),
+        blocks: a.server_blocks,
+        is_first: false,
+        congestion,
+        onward: None,
+    };
+    let start_onward = |cpu| {
+        let sleeps = floor::Manner { cpu: Some(cpu), blocks: true, is_first: true, ..manner };
+        floor::Server::start(case, sleeps)
+    };
+    let onward = a.onward_cpu.map(start_onward).transpose()?;
+    let passes_on = floor::Manner { onward: onward.as_ref().map(|server| server.addr), ..manner };
+    let server = floor::Server::start(case, passes_on)?;
     let client_cpu = (!a.no_pin).then_some(a.client_cpu);
     let plan = client::Plan {
         addr: server.addr,
@@ -192,6 +209,7 @@ fn measure(a: &FloorArguments) -> Result<Report, Box<dyn Error>> {
     };
     let report = client::run(&plan);
     server.stop()?;
+    onward.map_or(Ok(()), floor::Server::stop)?;
     Ok(report?)
 }
 

@@ -44,29 +44,58 @@ fn own_side(case: &Case) -> Option<Side> {
     let own = |side: &Side| match side {
         // Its load is the same whoever asks.
         Side::OwnTarget => Some(Side::Own),
-        Side::Own | Side::OwnBusy | Side::OwnVolume | Side::OwnShared | Side::OwnDegraded => {
-            Some(*side)
-        }
-        _ => None,
+        Side::Own
+        | Side::OwnBusy
+        | Side::OwnVolume
+        | Side::OwnShortLog
+        | Side::OwnMirrored
+        | Side::OwnShared
+        | Side::OwnDegraded
+        | Side::OwnOnDisk
+        | Side::OwnLogOnDisk => Some(*side),
+        Side::Spdk | Side::SpdkTarget | Side::SpdkFile | Side::Floor | Side::FloorOnward => None,
     };
     case.sides.iter().find_map(own)
 }
 
-/// Measures a case that Flashloom serves with both programs, and prints what the new one makes of the old one's figure:
-/// the median of the ratios of the runs, of half of them with either program started first. Which one is matters: a
-/// program compared with itself was seen at 0.9 for the memory that the other had left it.
+/// Compares both programs by each of the cases, and says which ones of those asked for are no such cases.
 ///
 /// # Errors
 /// What could not be started or understood, in words.
-pub fn print(options: &Options, before: &Path, case: &Case) -> Result<(), String> {
-    let Some(side) = own_side(case) else { return Ok(()) };
+pub fn print(options: &Options, before: &Path, cases: &[&Case]) -> Result<(), String> {
+    println!(
+        "| case | side | before: IOPS | p50 us | p99 us | CPU us | now: IOPS | p50 us | p99 us | CPU us | ratio |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    for case in cases {
+        match own_side(case) {
+            Some(side) => print_case(options, before, (case, side))?,
+            None => say_not_compared(case.name),
+        }
+    }
+    let is_load = |name: &&String| cases.iter().any(|case| case.name == **name);
+    options.cases.iter().filter(|name| !is_load(name)).for_each(|name| say_not_compared(name));
+    Ok(())
+}
+
+fn say_not_compared(name: &str) {
+    println!("| {name} | not compared: it is no load that both programs serve | | | | | | | | | |");
+}
+
+/// Measures a case with both programs, and prints what the new one makes of the old one's figure: the median of the ratios
+/// of the runs, of half of them with either program started first. Which one is matters: a program compared with itself was
+/// seen at 0.9 for the memory that the other had left it.
+fn print_case(options: &Options, before: &Path, (case, side): (&Case, Side)) -> Result<(), String> {
     let (mut olds, mut news, mut ratio) = (Vec::new(), Vec::new(), 1.0);
     for now_first in [true, false] {
         let ratios = half(options, before, (case, side), now_first, &mut olds, &mut news)?;
         ratio *= median(ratios);
     }
     let (new, old) = (Measured::median(&news), Measured::median(&olds));
-    let figures = |m: &Measured| format!("{:.0} | {:.1} | {:.1}", m.iops, m.p50_us, m.p99_us);
+    let figures = |m: &Measured| {
+        let cpu = m.cpu_us().map_or(String::new(), |us| format!("{us:.1}"));
+        format!("{:.0} | {:.1} | {:.1} | {cpu}", m.iops, m.p50_us, m.p99_us)
+    };
     println!(
         "| {} | {} | {} | {} | {:.2} |",
         case.name,
@@ -110,4 +139,20 @@ fn half(
         olds.push(old);
     }
     Ok(ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::CASES;
+    use super::*;
+
+    /// Of a case with drives on a disk nothing was printed.
+    #[test]
+    fn each_case_has_a_side_that_both_programs_serve() {
+        let without: Vec<_> =
+            CASES.iter().filter(|case| own_side(case).is_none()).map(|case| case.name).collect();
+        assert!(without.is_empty(), "{without:?}");
+        let mirrored = CASES.iter().find(|case| case.name == "volume-write-mirrored-qd1").unwrap();
+        assert_eq!(own_side(mirrored), Some(Side::OwnMirrored));
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::Side;
 use super::Side::{
-    Floor, Own, OwnBusy, OwnDegraded, OwnMirrored, OwnOnDisk, OwnShared, OwnTarget, OwnVolume,
-    Spdk, SpdkFile, SpdkTarget,
+    Floor, FloorOnward, Own, OwnBusy, OwnDegraded, OwnLogOnDisk, OwnMirrored, OwnOnDisk, OwnShared,
+    OwnShortLog, OwnTarget, OwnVolume, Spdk, SpdkFile, SpdkTarget,
 };
 
 /// The figure whose ratio is printed.
@@ -52,8 +52,8 @@ const fn volume(name: &'static str, rw: &'static str, block: u32, depth: u16) ->
     Case { sides: &[OwnVolume, Own], ..case(name, rw, block, depth) }
 }
 
-/// Writes whose log another target has too, against those whose log is here alone: three programs that share two cores, so
-/// nobody spins without end.
+/// Writes whose log another target has too, against those whose log is here alone. Its target is never stopped while
+/// others are measured on its core, so it does not spin without end.
 const fn mirrored(name: &'static str, depth: u16) -> Case {
     Case {
         poll: "adaptive",
@@ -108,12 +108,32 @@ pub const CASES: &[Case] = &[
     volume("volume-read-qd32", "randread", KIB4, 32),
     Case { figure: Figure::Bandwidth, ..volume("volume-read-128k", "read", KIB128, 8) },
     Case { figure: Figure::Bandwidth, ..volume("volume-write-128k", "write", KIB128, 8) },
-    Case { figure: Figure::P50, ..mirrored("volume-write-mirrored-qd1", 1) },
+    Case {
+        figure: Figure::P50,
+        sides: &[OwnMirrored, OwnVolume, FloorOnward],
+        ..mirrored("volume-write-mirrored-qd1", 1)
+    },
     mirrored("volume-write-mirrored-qd32", 32),
     Case { sides: &[OwnDegraded, OwnShared], ..case("volume-read-two-lost", "randread", KIB4, 32) },
     Case {
         figure: Figure::P50,
         sides: &[OwnOnDisk, SpdkFile],
         ..case("volume-write-disk", "randwrite", KIB4, 1)
+    },
+    Case { sides: &[OwnOnDisk, SpdkFile], ..case("volume-read-disk", "randread", KIB4, 32) },
+    // Commands that wait: for what was written before to be carried to the drives, and for the drives that have the log.
+    Case {
+        sides: &[OwnShortLog, OwnVolume],
+        ..case("volume-write-log-full", "randwrite", KIB4, 128)
+    },
+    Case {
+        sides: &[OwnLogOnDisk, OwnOnDisk],
+        ..case("volume-write-log-drives", "randwrite", KIB4, 32)
+    },
+    // Durable when it is acknowledged, either way: in one round trip, and in one that waits for the drives.
+    Case {
+        figure: Figure::P50,
+        sides: &[OwnOnDisk, OwnLogOnDisk],
+        ..case("volume-write-drives-wait", "randwrite", KIB4, 1)
     },
 ];

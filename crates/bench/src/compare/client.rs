@@ -21,6 +21,13 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// What a command costs the target's core, in microseconds. `None` where nobody says so, or there was a load beside
+    /// that has a part of it.
+    pub fn cpu_us(&self) -> Option<f64> {
+        let busy = self.busy.filter(|_| self.writer_bytes_per_second.is_none())?;
+        Some(busy * 1e6 / self.iops)
+    }
+
     /// Each figure's median over the runs.
     pub fn median(runs: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> f64| median(runs.iter().map(figure).collect());
@@ -71,7 +78,8 @@ fn load(
     server: Option<&dyn Server>,
 ) -> Result<Measured, String> {
     match (side, server) {
-        (Side::Floor, _) => floor(case.rw, case.block, case.depth, options.seconds),
+        (Side::Floor, _) => floor(case.rw, case.block, case.depth, options.seconds, false),
+        (Side::FloorOnward, _) => floor(case.rw, case.block, case.depth, options.seconds, true),
         (Side::OwnTarget | Side::Spdk, Some(server)) => {
             let folder = options.spdk.as_deref().ok_or("SPDK's folder was not given")?;
             perf(folder, options, case, server)
@@ -235,16 +243,18 @@ fn perf_text(text: &str) -> Result<Measured, String> {
 /// # Errors
 /// As [`run`].
 pub fn floor_qd1(seconds: u32) -> Result<f64, String> {
-    Ok(floor("randread", 4096, 1, seconds)?.p50_us)
+    Ok(floor("randread", 4096, 1, seconds, false)?.p50_us)
 }
 
-/// The same bytes between two sockets, both ends spinning: this program's own `floor`.
-fn floor(rw: &str, block: u32, depth: u16, seconds: u32) -> Result<Measured, String> {
+/// The same bytes between two sockets, both ends spinning: this program's own `floor`. With `onward`, on to a third one
+/// where the client runs.
+fn floor(rw: &str, block: u32, depth: u16, seconds: u32, onward: bool) -> Result<Measured, String> {
     let this = std::env::current_exe().map_err(|e| format!("this program's path: {e}"))?;
     let shape = if rw.ends_with("read") { "read" } else { "write" };
+    let onward = if onward { "--onward-cpu 1" } else { "" };
     let args = format!(
         "floor --rw {shape} --bs {block} --iodepth {depth} --runtime {seconds} --server-cpu 0 \
-         --client-cpu 1 -o json"
+         --client-cpu 1 {onward} -o json"
     );
     let args: Vec<_> = args.split_whitespace().collect();
     let text = output(&this.display().to_string(), &args)?;
@@ -285,6 +295,15 @@ Summary latency data for TCP NSID 1 from core 1:
         assert!((measured.p50_us - 56.32).abs() < 0.01);
         assert!((measured.p99_us - 87.04).abs() < 0.01);
         assert!(perf_text("nothing").is_err());
+    }
+
+    #[test]
+    fn a_command_costs_its_share_of_the_busy_time() {
+        let measured = Measured { iops: 100_000.0, busy: Some(0.5), ..Measured::default() };
+        assert!((measured.cpu_us().unwrap() - 5.0).abs() < 0.01);
+        let beside = Measured { writer_bytes_per_second: Some(1e9), ..measured };
+        assert_eq!(beside.cpu_us(), None);
+        assert_eq!(Measured::default().cpu_us(), None);
     }
 
     #[test]

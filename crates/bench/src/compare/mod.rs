@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use self::case::{CASES, Case, Figure};
 use self::client::Measured;
-use self::server::{Drives, Flashloom, Server, Spdk};
+use self::server::{Drives, Flashloom, Log, Server, Spdk};
 
 /// The cases that are not loads: idle processor share and resident size; opening after a kill.
 const RESOURCES: &str = "resources";
@@ -61,6 +61,8 @@ enum Side {
     OwnBusy,
     /// The same with a volume of a pool as the namespace.
     OwnVolume,
+    /// The same, its log so short that hosts wait until what they wrote is on the drives.
+    OwnShortLog,
     /// The same, its log in the memory of another target too.
     OwnMirrored,
     /// A volume of a pool on files in shared memory.
@@ -69,6 +71,8 @@ enum Side {
     OwnDegraded,
     /// A volume of a pool on files of a disk.
     OwnOnDisk,
+    /// The same, its log on them too.
+    OwnLogOnDisk,
     /// Flashloom's target, SPDK's client.
     OwnTarget,
     /// SPDK's target, SPDK's client.
@@ -79,6 +83,8 @@ enum Side {
     SpdkFile,
     /// The same bytes between two sockets, no NVMe.
     Floor,
+    /// The same, and on to a third one before they are answered.
+    FloorOnward,
 }
 
 /// Runs the cases asked for and prints a table.
@@ -107,14 +113,8 @@ pub fn run(options: &Options) -> Result<(), String> {
     let chosen =
         |case: &&Case| options.cases.is_empty() || options.cases.iter().any(|n| n == case.name);
     if let Some(before) = &options.before {
-        println!(
-            "| case | side | before: IOPS | p50 us | p99 us | now: IOPS | p50 us | p99 us | ratio |"
-        );
-        println!("|---|---|---|---|---|---|---|---|---|");
-        return CASES
-            .iter()
-            .filter(chosen)
-            .try_for_each(|case| before::print(options, before, case));
+        let cases: Vec<_> = CASES.iter().filter(chosen).collect();
+        return before::print(options, before, &cases);
     }
     println!("| case | side | IOPS | MB/s | p50 us | p99 us | target busy | ratio |");
     println!("|---|---|---|---|---|---|---|---|");
@@ -156,10 +156,8 @@ enum Asked {
     Flashloom,
     /// Flashloom's, spinning.
     Busy,
-    /// Flashloom's, with a volume of a pool on such drives.
-    Volume(Drives),
-    /// The same with drives in memory, and another target that has the log too.
-    Mirrored,
+    /// Flashloom's, with a volume of a pool on such drives, with such a log.
+    Volume(Drives, Log),
     /// The same on files in shared memory, of which two were lost.
     Degraded,
     Spdk,
@@ -206,9 +204,8 @@ fn start(options: &Options, case: &Case, asked: Asked) -> Result<Box<dyn Server>
         Asked::SpdkFile => return Ok(Box::new(Spdk::on_file(spdk()?)?)),
         Asked::Flashloom => Flashloom::start(program, case.poll)?,
         Asked::Busy => Flashloom::start(program, "busy")?,
-        Asked::Volume(drives) => Flashloom::with_volume(program, case.poll, drives)?,
-        Asked::Mirrored => Flashloom::with_mirrored_log(program, case.poll, Drives::Memory)?,
-        Asked::Degraded => Flashloom::with_volume(program, case.poll, Drives::Shared)?,
+        Asked::Volume(drives, log) => Flashloom::with_volume(program, case.poll, drives, log)?,
+        Asked::Degraded => Flashloom::with_volume(program, case.poll, Drives::Shared, Log::Memory)?,
     };
     server.fill(program)?;
     if asked == Asked::Degraded {
@@ -221,6 +218,10 @@ fn start(options: &Options, case: &Case, asked: Asked) -> Result<Box<dyn Server>
 fn measure(options: &Options, case: &Case) -> Result<(), String> {
     let sides: Vec<Side> =
         case.sides.iter().copied().filter(|s| options.spdk.is_some() || !s.needs_spdk()).collect();
+    if sides.is_empty() {
+        println!("| {} | not compared: SPDK's folder was not given | | | | | | |", case.name);
+        return Ok(());
+    }
     let servers = Servers::start(options, case, &sides)?;
     let mut results: Vec<Vec<Measured>> = vec![Vec::new(); sides.len()];
     for _ in 0..options.runs {
@@ -235,8 +236,8 @@ fn measure(options: &Options, case: &Case) -> Result<(), String> {
 }
 
 fn print(case: &Case, sides: &[Side], medians: &[Measured]) {
-    // What it is held against: the last side, a peer or the floor.
-    let against = medians.last();
+    // What it is held against: the last side, a peer or the floor. Alone it is held against nothing.
+    let against = medians.last().filter(|_| medians.len() > 1);
     for (side, measured) in sides.iter().zip(medians) {
         let ratio = against.map_or(String::new(), |a| {
             let (mine, theirs) = match case.figure {
@@ -273,17 +274,20 @@ impl Side {
             Self::Own => "flashloom serve, flashloom bench",
             Self::OwnBusy => "flashloom serve --poll busy, flashloom bench",
             Self::OwnVolume => "flashloom serve of a volume, RAID 6 8+2, flashloom bench",
+            Self::OwnShortLog => "the same, its log of 16 MiB, flashloom bench",
             Self::OwnMirrored => "the same, its log on another target too, flashloom bench",
             Self::OwnShared => {
                 "flashloom serve of a volume, drives in shared memory, flashloom bench"
             }
             Self::OwnDegraded => "the same, two of ten drives lost",
             Self::OwnOnDisk => "flashloom serve of a volume, drives on a disk, flashloom bench",
+            Self::OwnLogOnDisk => "the same, its log on the drives, flashloom bench",
             Self::SpdkFile => "nvmf_tgt of a file on that disk (aio), flashloom bench",
             Self::OwnTarget => "flashloom serve, spdk_nvme_perf",
             Self::Spdk => "nvmf_tgt, spdk_nvme_perf",
             Self::SpdkTarget => "nvmf_tgt, flashloom bench",
             Self::Floor => "loopback floor",
+            Self::FloorOnward => "loopback floor of two exchanges, one after the other",
         }
     }
 
@@ -296,14 +300,16 @@ impl Side {
         match self {
             Self::Own | Self::OwnTarget => Some(Asked::Flashloom),
             Self::OwnBusy => Some(Asked::Busy),
-            Self::OwnVolume => Some(Asked::Volume(Drives::Memory)),
-            Self::OwnMirrored => Some(Asked::Mirrored),
-            Self::OwnShared => Some(Asked::Volume(Drives::Shared)),
+            Self::OwnVolume => Some(Asked::Volume(Drives::Memory, Log::Memory)),
+            Self::OwnShortLog => Some(Asked::Volume(Drives::Memory, Log::Short)),
+            Self::OwnMirrored => Some(Asked::Volume(Drives::Memory, Log::Mirrored)),
+            Self::OwnShared => Some(Asked::Volume(Drives::Shared, Log::Memory)),
             Self::OwnDegraded => Some(Asked::Degraded),
-            Self::OwnOnDisk => Some(Asked::Volume(Drives::Disk)),
+            Self::OwnOnDisk => Some(Asked::Volume(Drives::Disk, Log::Memory)),
+            Self::OwnLogOnDisk => Some(Asked::Volume(Drives::Disk, Log::Drives)),
             Self::SpdkFile => Some(Asked::SpdkFile),
             Self::Spdk | Self::SpdkTarget => Some(Asked::Spdk),
-            Self::Floor => None,
+            Self::Floor | Self::FloorOnward => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::process::output;
-use super::server::{Drives, Flashloom, Server};
+use super::server::{Drives, Flashloom, Log, Server};
 
 /// Of the log: destage lets a quarter of it fill up before it takes anything out, so that this much
 /// has a GiB in it, and more under load.
@@ -31,7 +31,8 @@ pub fn print(program: &Path, runs: usize) -> Result<(), String> {
     println!("\n| case | log | kill to first read |");
     println!("|---|---|---|");
     for _ in 0..runs {
-        let mut server = Flashloom::with_pool(program, "adaptive", Drives::Shared, LOG)?;
+        let mut server =
+            Flashloom::with_pool(program, "adaptive", Drives::Shared, (Log::Memory, LOG))?;
         let used = fill_log(program, &server)?;
         let begun = SystemTime::now();
         server.kill_and_start(program, "adaptive")?;
@@ -43,7 +44,7 @@ pub fn print(program: &Path, runs: usize) -> Result<(), String> {
             took.as_secs_f64()
         );
     }
-    let mut server = Flashloom::with_pool(program, "adaptive", Drives::Shared, "64MiB")?;
+    let mut server = Flashloom::with_volume(program, "adaptive", Drives::Shared, Log::Memory)?;
     server.fill(program)?;
     server.take_away_a_drive()?;
     let begun = SystemTime::now();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::client::median;
 use super::hostile::Host;
 use super::resources::resident_mib;
-use super::server::{Drives, Flashloom, Folder, Server};
+use super::server::{Drives, Flashloom, Folder, Log, Server};
 use super::{Options, Outcome, busy};
 
 /// As many as fit in a subsystem, and some more.
@@ -32,7 +32,7 @@ pub fn print(options: &Options) -> Outcome<()> {
         ));
     }
     let program = options.flashloom.as_path();
-    let server = Flashloom::with_pool(program, "adaptive", Drives::Memory, "1GiB")?;
+    let server = Flashloom::with_pool(program, "adaptive", Drives::Memory, (Log::Memory, "1GiB"))?;
     server.ask(program, "volume unmap bench/v --yes")?;
     // Drives of this size have catalogs for so many.
     let drives = "--drive memory:512MiB ".repeat(4);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::busy;
 use super::process::{Process, output};
+use crate::rank;
 
 /// How long a target may take to start.
 const START_PROBES: u32 = 600;
@@ -68,6 +69,19 @@ pub enum Drives {
     Disk,
 }
 
+/// Where the log of a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// In shared memory.
+    Memory,
+    /// The same, and so little of it that hosts wait until what they wrote is on the drives.
+    Short,
+    /// In shared memory, and in that of another target on this machine.
+    Mirrored,
+    /// On the pool's drives.
+    Drives,
+}
+
 const POOL_DRIVES: usize = 10;
 const POOL_DRIVE: &str = "512MiB";
 
@@ -79,6 +93,9 @@ const SHARED: &str = "/dev/shm";
 
 /// Of the pool's log: a run goes several times through it.
 const POOL_LOG: &str = "64MiB";
+
+/// Of one that is [too short](Log::Short).
+const SHORT_LOG: &str = "16MiB";
 
 /// Where the target that is measured runs, and where its client does.
 const TARGET_CPU: &str = "0";
@@ -111,28 +128,23 @@ impl Flashloom {
         Ok(this)
     }
 
-    /// Starts it with a volume of a pool as its namespace: of the same size, thin, its log in shared
-    /// memory.
-    pub fn with_volume(program: &Path, poll: &str, drives: Drives) -> Result<Self, String> {
-        Self::with_pool(program, poll, drives, POOL_LOG)
+    /// Starts it with a volume of a pool as its namespace, of the same size, thin.
+    pub fn with_volume(
+        program: &Path,
+        poll: &str,
+        drives: Drives,
+        log: Log,
+    ) -> Result<Self, String> {
+        let size = if log == Log::Short { SHORT_LOG } else { POOL_LOG };
+        Self::with_pool(program, poll, drives, (log, size))
     }
 
-    /// The same with a second copy of the log, in the memory of another target on this machine.
-    pub fn with_mirrored_log(program: &Path, poll: &str, drives: Drives) -> Result<Self, String> {
-        let other = Self::serve_on(program, "adaptive", &format!("memory:{POOL_LOG}"), CLIENT_CPU)?;
-        let namespace = format!("tcp://127.0.0.1:{}/{}/{}", other.port, other.nqn(), other.nsid());
-        let size = format!("{POOL_LOG} --log {namespace}");
-        let mut this = Self::with_pool(program, poll, drives, &size)?;
-        this.other = Some(Box::new(other));
-        Ok(this)
-    }
-
-    /// The same with a log of this size.
+    /// The same with so much of a log.
     pub fn with_pool(
         program: &Path,
         poll: &str,
         drives: Drives,
-        log_size: &str,
+        (log, log_size): (Log, &str),
     ) -> Result<Self, String> {
         let mut this = Self::serve(program, poll, "memory:1MiB")?;
         let folder = match drives {
@@ -145,16 +157,30 @@ impl Flashloom {
             drives: folder,
         };
         let drives: String = (0..POOL_DRIVES).map(|n| places.create(n)).collect();
+        let log = match log {
+            Log::Memory | Log::Short => format!("--log {}", places.log()),
+            Log::Mirrored => {
+                let other = this.other.insert(Box::new(Self::serve_log(program, log_size)?));
+                let (port, nqn, nsid) = (other.port, other.nqn(), other.nsid());
+                format!("--log {} --log tcp://127.0.0.1:{port}/{nqn}/{nsid}", places.log())
+            }
+            Log::Drives => String::new(),
+        };
         this.ask(
             program,
-            &format!(
-                "pool create bench {drives} --raid raid6 --log {} --log-size {log_size}",
-                places.log()
-            ),
+            &format!("pool create bench {drives} --raid raid6 {log} --log-size {log_size}"),
         )?;
         this.ask(program, &format!("volume create bench/v --size {BYTES}"))?;
         this.pool = Some(places);
         this.map_volume(program)?;
+        Ok(this)
+    }
+
+    /// Starts what has a second copy of a log in its memory. It shares the CPU of the client, which waits for it by
+    /// spinning: it takes that as soon as it is asked, and sleeps as soon as it has answered.
+    fn serve_log(program: &Path, size: &str) -> Result<Self, String> {
+        let this = Self::serve_on(program, "interrupt", &format!("memory:{size}"), CLIENT_CPU)?;
+        rank::give(this.id(), rank::FIRST);
         Ok(this)
     }
 

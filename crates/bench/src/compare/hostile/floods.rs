@@ -10,11 +10,12 @@ use stdx::num::u32_of;
 
 use super::super::client::median;
 use super::super::process::favour;
-use super::super::server::{Drives, Flashloom, Server};
+use super::super::server::{Drives, Flashloom, Log, Server};
 use super::super::{Options, Outcome};
 use super::flood::{Command, Flood};
 use super::neighbour::{self, Waits};
 use super::{BLOCK, command};
+use crate::rank;
 
 /// Half of a namespace: the neighbour has the first, the flood the second.
 pub const HALF_BLOCKS: u64 = (1 << 29) / BLOCK as u64;
@@ -47,7 +48,9 @@ type Start = fn(&Options, &str) -> Outcome<Flashloom>;
 const PLACES: &[(&str, Start)] = &[
     ("memory", |options, poll| Flashloom::start(&options.flashloom, poll)),
     ("drive", |options, poll| Flashloom::with_file(&options.flashloom, poll)),
-    ("volume", |options, poll| Flashloom::with_volume(&options.flashloom, poll, Drives::Memory)),
+    ("volume", |options, poll| {
+        Flashloom::with_volume(&options.flashloom, poll, Drives::Memory, Log::Memory)
+    }),
 ];
 
 /// How long a flood goes on before it is measured beside.
@@ -85,8 +88,8 @@ pub fn print(options: &Options) -> Outcome<()> {
         let behind = start(options, "interrupt")?;
         behind.fill(&options.flashloom)?;
         // Other work of the machine is not what is measured.
-        neighbour::favour_process(server.id(), neighbour::SECOND);
-        neighbour::favour_process(behind.id(), neighbour::FIRST);
+        rank::give(server.id(), rank::SECOND);
+        rank::give(behind.id(), rank::FIRST);
         behind.run_while(false)?;
         for flood in FLOODS.iter().filter(|flood| wanted(flood.case)) {
             // Whatever the one before did to it.
@@ -127,7 +130,7 @@ fn during<T>(
     let (ends, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let flooding = scope.spawn(|| {
-            neighbour::take_rank(neighbour::SECOND);
+            rank::take(neighbour::CLIENTS_CPU, rank::SECOND);
             running.run(&ends, &answered)
         });
         std::thread::park_timeout(RAMP);

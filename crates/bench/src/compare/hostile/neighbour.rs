@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nvme::opcode::io;
@@ -14,15 +13,15 @@ use super::super::Outcome;
 use super::super::server::{Flashloom, Server};
 use super::host::{Host, capsule, failed};
 use super::{BLOCK, floods::HALF_BLOCKS};
+use crate::rank;
 
 const WHO: Host = Host {
     nqn: "nqn.2014-08.org.nvmexpress:uuid:0b7d0f0e-1f2f-4b0e-9a57-3f0f4d1f0c14",
     address: Ipv4Addr::new(127, 0, 0, 2),
 };
 
-/// Who runs first on a CPU, and who then. The first sleeps while it waits.
-pub const FIRST: &str = "2";
-pub const SECOND: &str = "1";
+/// Where clients run.
+pub const CLIENTS_CPU: usize = 1;
 
 /// What it waits for its answers, microseconds.
 #[derive(Clone, Copy)]
@@ -39,33 +38,11 @@ pub fn measure(server: &Flashloom, seconds: u32) -> Outcome<Waits> {
     // A thread of its own, as it is the thread that the scheduler favours.
     std::thread::scope(|scope| {
         let measured = scope.spawn(|| {
-            take_rank(FIRST);
+            rank::take(CLIENTS_CPU, rank::FIRST);
             read(server, Duration::from_secs(seconds.into()))
         });
         measured.join().map_err(|_| "the neighbour ended".to_owned())?
     })
-}
-
-/// Puts the thread on the clients' CPU, and has it run before those of lower rank: what two clients take from each other
-/// is not what is measured, nor what else this machine does.
-pub fn take_rank(rank: &str) {
-    let _ = reactor::pin_thread(1);
-    let Ok(thread) = std::fs::read_link("/proc/thread-self") else { return };
-    let Some(id) = thread.file_name().and_then(|id| id.to_str()) else { return };
-    favour(&["-f", "-p", rank, id]);
-}
-
-/// Has all threads of a process run before those of lower rank and all others of their CPUs.
-pub fn favour_process(id: u32, rank: &str) {
-    favour(&["-a", "-f", "-p", rank, &id.to_string()]);
-}
-
-fn favour(whom: &[&str]) {
-    let favoured =
-        Command::new("chrt").args(whom).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !favoured.is_ok_and(|status| status.success()) {
-        println!("(no real-time priority: what clients take from each other is in the figures)");
-    }
 }
 
 #[allow(

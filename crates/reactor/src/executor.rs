@@ -184,10 +184,15 @@ impl Executor {
     }
 
     /// Runs the normal queue until it is empty (or the turn's budget is used), and the turn-end queue: what was
-    /// produced does not wait for the work behind it, which gets so much of the turn then.
+    /// produced does not wait for the work behind it, which gets so much of the turn then. Whom the turn's end wakes goes
+    /// on in it, once: who waited for a commit is answered without another look at all sockets.
     pub fn run_turn(&self, behind: Nanos) {
-        let polls = self.run_normal(POLLS_PER_TURN);
+        let mut polls = self.run_normal(POLLS_PER_TURN);
         self.run_late();
+        if self.has_normal() || !self.late.borrow().is_empty() {
+            polls = self.run_normal(polls);
+            self.run_late();
+        }
         if self.behind.borrow().is_empty() {
             return;
         }

@@ -45,10 +45,26 @@ impl Member {
 
 /// What became of a write to a member.
 enum Written {
-    /// It was not to go there.
-    Skipped,
     Done,
     Failed(Option<media::Error>),
+}
+
+/// What is written to members, at the same place of each.
+enum Bytes<'a> {
+    /// Of the ring, from there on, as the image has them.
+    Ring { at: u64, len: usize },
+    /// A control slot, which names each.
+    Control(&'a Control),
+}
+
+impl Bytes<'_> {
+    /// Where they go.
+    const fn offset(&self) -> u64 {
+        match self {
+            Self::Ring { at, .. } => CONTROL_BYTES + *at,
+            Self::Control(control) => control.offset(),
+        }
+    }
 }
 
 pub(super) struct Store {
@@ -495,13 +511,7 @@ impl Store {
             self.note_lost();
             return self.settle_trouble().await;
         };
-        let page = async |member: &Member| {
-            let mut page = image.pool.alloc(usize64(PAGE)).await;
-            page.fill(0);
-            page[..SLOT].copy_from_slice(&control.encode(&self.holder(member)));
-            page
-        };
-        self.write_members(offset, page).await
+        self.write_members(&image, &Bytes::Control(control)).await
     }
 
     /// Writes bytes of the ring from the image to the devices, at most a transfer and not past the
@@ -512,38 +522,32 @@ impl Store {
     pub async fn commit(&self, at: u64, len: usize) -> Result<()> {
         debug_assert!(len <= TRANSFER_MAX);
         let Some(image) = self.image().filter(|_| !self.is_memory()) else { return Ok(()) };
-        let copy = async |_: &Member| {
-            let mut buffer = image.pool.alloc(len).await;
-            // In range: the ring is as long as the image.
-            let _ = image.ring.read(at, &mut buffer);
-            buffer
-        };
-        self.write_members(CONTROL_BYTES + at, copy).await
+        self.write_members(&image, &Bytes::Ring { at, len }).await
     }
 
     /// Writes the same range of every device that takes it, at once. One that does not is current no more before
     /// this returns.
-    async fn write_members(
-        &self,
-        offset: u64,
-        make: impl AsyncFn(&Member) -> Buffer,
-    ) -> Result<()> {
+    async fn write_members(&self, image: &Image, bytes: &Bytes<'_>) -> Result<()> {
         let members: [Option<Rc<Member>>; LOG_MEMBERS_MAX] = self.members().clone();
         // One that is current has it: no drive is waited for until its deadline then.
         let company = Company::new(1);
-        let write = async |slot: usize| match &members[slot] {
-            Some(member) if self.takes(member) => {
-                self.write_member(member, offset, &make, &company).await
-            }
-            _ => Written::Skipped,
+        let of = |in_memory: bool| {
+            let members = members.iter().enumerate();
+            let members = members.filter_map(|(slot, member)| Some((slot, member.as_ref()?)));
+            members.filter(move |(_, member)| {
+                matches!(member.place, Place::Memory(_)) == in_memory && self.takes(member)
+            })
         };
-        // On the heap: all of them side by side are too long for a stack that holds many such calls.
-        let all = join_all((0..LOG_MEMBERS_MAX).map(write)).await;
+        let write = async |(slot, member): (usize, &Rc<Member>)| {
+            (slot, self.write_member(member, image, bytes, &company).await)
+        };
+        // Drives and other machines first: they are at it while memory is copied to. On the heap: all of them side by
+        // side are too long for a stack that holds many such calls.
+        let all = join_all(of(false).chain(of(true)).map(write)).await;
         let mut source = None;
         let mut done = [false; LOG_MEMBERS_MAX];
-        for (slot, written) in all.into_iter().enumerate() {
+        for (slot, written) in all {
             match written {
-                Written::Skipped => {}
                 Written::Done => done[slot] = true,
                 Written::Failed(error) => {
                     let stays = |m: &&Rc<Member>| canary::has(Canary::KeepsSilent) && m.is_remote();
@@ -569,20 +573,55 @@ impl Store {
         })
     }
 
+    /// A copy of them, to be sent.
+    async fn copy(&self, image: &Image, bytes: &Bytes<'_>, member: &Member) -> Buffer {
+        match *bytes {
+            Bytes::Ring { at, len } => {
+                let mut buffer = image.pool.alloc(len).await;
+                // In range: the ring is as long as the image.
+                let _ = image.ring.read(at, &mut buffer);
+                buffer
+            }
+            Bytes::Control(control) => {
+                let mut page = image.pool.alloc(usize64(PAGE)).await;
+                page.fill(0);
+                page[..SLOT].copy_from_slice(&control.encode(&self.holder(member)));
+                page
+            }
+        }
+    }
+
+    /// Durable when this returns.
+    async fn write_memory(
+        &self,
+        (member, area): (&Member, &Area),
+        image: &Image,
+        bytes: &Bytes<'_>,
+    ) -> std::result::Result<(), media::Error> {
+        let to = area.offset + bytes.offset();
+        let written = match *bytes {
+            Bytes::Ring { at, len } => {
+                image.ring.with(at, len, |bytes| area.pmem.write(to, bytes)).flatten()
+            }
+            Bytes::Control(_) => area.pmem.write(to, &self.copy(image, bytes, member).await),
+        };
+        if !canary::skips(Step::CommitFence) {
+            area.pmem.fence();
+        }
+        written
+    }
+
     async fn write_member(
         &self,
         member: &Member,
-        offset: u64,
-        make: &impl AsyncFn(&Member) -> Buffer,
+        image: &Image,
+        bytes: &Bytes<'_>,
         company: &Company,
     ) -> Written {
         let zone = match &member.place {
             Place::Zone(zone) => zone,
             Place::Memory(area) => {
-                let written = area.pmem.write(area.offset + offset, &make(member).await);
-                if !canary::skips(Step::CommitFence) {
-                    area.pmem.fence();
-                }
+                let written = self.write_memory((member, area), image, bytes).await;
                 return written.map_or_else(|e| Written::Failed(Some(e)), |()| Written::Done);
             }
         };
@@ -595,8 +634,8 @@ impl Store {
             if attempt > 0 {
                 reactor::sleep(PASSING_PAUSE).await;
             }
-            let buffer = make(member).await;
-            let write = zone.write(offset, buffer);
+            let buffer = self.copy(image, bytes, member).await;
+            let write = zone.write(bytes.offset(), buffer);
             let write = self.owner.in_company((member.tenant, member.drive), company, write);
             match reactor::timeout(patience_with(member.drive), write).await.unwrap_or(None) {
                 Some(Ok(())) => return Written::Done,

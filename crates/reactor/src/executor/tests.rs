@@ -1,4 +1,5 @@
-use crate::{Config, run, spawn, spawn_behind, spawn_late, yield_now};
+use crate::sync::Notify;
+use crate::{Config, core, run, spawn, spawn_behind, spawn_late, yield_now};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -59,6 +60,39 @@ fn work_that_nobody_waits_for_comes_after_all_other_of_its_turn() {
             task.await.unwrap();
         }
         assert_eq!(*order.borrow(), ["normal", "late", "behind"]);
+    })
+    .unwrap();
+}
+
+/// Who waited for what the end of a turn did was answered at the end of the next one.
+#[test]
+fn whom_the_end_of_a_turn_wakes_goes_on_in_it_and_so_does_what_that_produces() {
+    run(Config::default(), async {
+        let turn = || core::with(|core| core.turn.get());
+        let (asked, done, answered) =
+            (Rc::new(Notify::new()), Rc::new(Notify::new()), Rc::new(Notify::new()));
+        let commit = spawn_late({
+            let (asked, done) = (Rc::clone(&asked), Rc::clone(&done));
+            async move {
+                asked.notified().await;
+                done.notify();
+                turn()
+            }
+        });
+        let waits = spawn({
+            let (asked, done, answered) = (Rc::clone(&asked), done, Rc::clone(&answered));
+            async move {
+                asked.notify();
+                done.notified().await;
+                answered.notify();
+            }
+        });
+        let sends = spawn_late(async move {
+            answered.notified().await;
+            turn()
+        });
+        waits.await.unwrap();
+        assert_eq!(commit.await.unwrap(), sends.await.unwrap());
     })
     .unwrap();
 }

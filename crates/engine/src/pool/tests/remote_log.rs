@@ -82,6 +82,10 @@ struct Namespace {
     writes: AtomicUsize,
     /// As its first write comes, it is reached anew, with what it had once.
     goes_back: Option<SimulatedContents>,
+    /// What has the same log here.
+    beside: Option<Arc<Pmem>>,
+    /// Writes of what that had by then.
+    behind: Arc<AtomicUsize>,
 }
 
 /// As a process finds it that has just started.
@@ -101,8 +105,26 @@ fn made(
 ) -> Arc<Drive> {
     let (drive, is_known) = (Drive::Simulated(Arc::clone(far)), AtomicBool::new(false));
     let (reads, writes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let namespace = Namespace { drive, is_known, reads, silence, writes, goes_back };
+    let (beside, behind) = (None, Arc::default());
+    let namespace =
+        Namespace { drive, is_known, reads, silence, writes, goes_back, beside, behind };
     Arc::new(Drive::Remote(Arc::new(namespace)))
+}
+
+/// One that counts what it is told to write and is in memory here already.
+fn beside(far: &Arc<Simulated>, memory: &Arc<Pmem>) -> (Arc<Drive>, Arc<AtomicUsize>) {
+    let behind = Arc::<AtomicUsize>::default();
+    let namespace = Namespace {
+        drive: Drive::Simulated(Arc::clone(far)),
+        is_known: AtomicBool::new(false),
+        reads: AtomicUsize::new(0),
+        silence: 0..0,
+        writes: AtomicUsize::new(0),
+        goes_back: None,
+        beside: Some(Arc::clone(memory)),
+        behind: Arc::clone(&behind),
+    };
+    (Arc::new(Drive::Remote(Arc::new(namespace))), behind)
 }
 
 type Done<T, E> = std::result::Result<T, E>;
@@ -183,6 +205,11 @@ impl Remote for Namespace {
         fua: bool,
     ) -> Answer<'_, Done<(), Refused>> {
         aligned(offset, data.len());
+        if let Some(memory) = &self.beside
+            && memory.with(offset, data.len(), |bytes| *bytes == data[..]).unwrap()
+        {
+            self.behind.fetch_add(1, Ordering::Relaxed);
+        }
         Box::pin(async move {
             if self.writes.fetch_add(1, Ordering::Relaxed) == 0
                 && let Some(old) = &self.goes_back
@@ -265,6 +292,22 @@ fn either_side_alone_has_all_that_was_acknowledged() {
             pool.close().await.unwrap();
         });
     }
+}
+
+/// A network takes longer than memory: the other target is at it while records are copied here.
+#[test]
+fn records_are_on_their_way_before_they_are_copied_to_memory() {
+    let rig = Rc::new(Rig::new(3));
+    let (namespace, behind) = beside(&rig.far, &rig.memory);
+    *rig.namespace.borrow_mut() = namespace;
+    let model = live(&rig, 3, async move |_, _, v, model| {
+        let before = behind.load(Ordering::Relaxed);
+        scribble(v, model, 100, 4).await;
+        assert_eq!(behind.load(Ordering::Relaxed), before, "what memory had already");
+    });
+    reactor::simulate(4, async move {
+        rig.has(rig.log(), &model).await.close().await.unwrap();
+    });
 }
 
 /// The other target is away for a while, or hangs: writes go on, and it has all of them when it is back.

@@ -165,6 +165,13 @@ pub const KEPT_MAX: usize = 32;
 /// Ranges of a namespace held for compares and writes at once: every command is compared with each. More wait.
 pub const HOLDS_MAX: usize = 64;
 
+/// Commands that waited for blocks and are looked at in one go when these are free: each is a poll that other hosts'
+/// commands wait behind. Those behind them go on when they have run.
+pub const LOOKED_AT_ONCE: usize = 64;
+
+/// Holds that may pass a command one after the other before it has later ones wait for it.
+pub const PASSED_MAX: u32 = 8;
+
 /// Bytes that Write Zeroes, Verify and Copy handle at once: in memory some ten microseconds, which is what a neighbour's
 /// command may wait for each of them. A multiple of every block size.
 pub const PIECE_BYTES: u64 = 128 << 10;
@@ -205,6 +212,8 @@ const _: () = assert!(COPY_MAX_RANGE_BLOCKS <= u16::MAX as u32);
 
 /// Logical blocks of one fused Compare and Write (ACWU, which is 0's based, is one less).
 pub const ATOMIC_COMPARE_WRITE_BLOCKS: u32 = 1;
+// Who waits to hold several blocks would be passed by those who hold one of them each.
+const _: () = assert!(ATOMIC_COMPARE_WRITE_BLOCKS == 1);
 
 // ---- Drives --------------------------------------------------------------------------------
 

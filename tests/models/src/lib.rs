@@ -1,10 +1,17 @@
 //! Structures that cores share, of the crates above `reactor` (which tries its own): each is one file, that is compiled here
-//! once more by itself, on loom's locks and atomic values in place of the standard library's. loom tries every order that
-//! threads can take their steps in, in which none is held up more than three times, which is what mistakes take.
+//! once more by itself, or with another one that it is made of, on loom's locks and atomic values in place of the standard
+//! library's. loom tries every order that threads can take their steps in, in which none is held up more than three times,
+//! which is what mistakes take.
 #![cfg(test)]
 
 mod concurrent;
 
+#[path = "../../../crates/target/src/command/fence.rs"]
+#[allow(dead_code, reason = "not all of it is tried")]
+mod fence;
+#[path = "../../../crates/target/src/command/lines.rs"]
+#[allow(dead_code, reason = "not all of it is tried")]
+mod lines;
 #[path = "../../../crates/media/src/pmem/marks.rs"]
 mod marks;
 #[path = "../../../crates/engine/src/drives/occupants.rs"]
@@ -20,6 +27,8 @@ mod tenancy;
 
 mod devices;
 mod drives;
+mod holds;
+mod limits;
 mod mapping;
 mod queues;
 mod reservations;

@@ -5,15 +5,20 @@
 //! have ended. A core takes such messages between the polls of its tasks, so a command that ends
 //! within one poll is either over when its core answers, or sees the hold. It is the same with a namespace that
 //! is removed: the cores are told, and each answers when the backend has none of its commands any more.
+//!
+//! Who waits to claim a range waits in the line of one hold that keeps it off, or for one of so many as there may be to end.
+//! Those of the same range are one there: the first of them claims it next, and the others wait for that one.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use nvme::nvm::LbaRange;
 
+use super::lines::{Line, Lines, Place, READY};
+use crate::concurrent::{Mutex, MutexGuard};
 use crate::limits::HOLDS_MAX;
 
 /// One of a namespace's holds, named.
@@ -86,40 +91,186 @@ pub(super) struct Joined {
     pub closed: bool,
 }
 
+/// A hold, and those whom it keeps off.
+#[derive(Debug)]
+struct Noted {
+    hold: Hold,
+    line: Line,
+}
+
+/// What is claimed after it came waits for it.
+#[derive(Debug)]
+struct Bar {
+    id: u64,
+    ranges: Vec<LbaRange>,
+    line: Line,
+}
+
+/// Those who wait to claim the same range, by when they came.
+#[derive(Debug)]
+struct Group {
+    range: LbaRange,
+    wakers: BTreeMap<u64, Waker>,
+}
+
+/// A range as it is looked for.
+type Blocks = (u64, u32);
+
+fn blocks(range: LbaRange) -> Blocks {
+    (range.start().get(), range.blocks())
+}
+
 #[derive(Debug, Default)]
 struct State {
     cores: Vec<Arc<Core>>,
-    holds: Vec<Hold>,
+    holds: Vec<Noted>,
     /// What lost queues have under way, which may overlap.
-    kept: Vec<Hold>,
-    /// Who waits to claim, in the order in which they came.
-    waiting: BTreeMap<u64, Waker>,
+    kept: Vec<Noted>,
+    /// What commands have waited for too long.
+    bars: Vec<Bar>,
+    /// Who waits. As long as somebody is ready and there is room for a hold, the first of them was woken and goes on.
+    groups: Lines<Group>,
+    places: BTreeMap<Blocks, Place>,
+    /// What was claimed for whom, who has yet to hear of it.
+    claimed: Vec<(u64, Hold)>,
     next: u64,
     closed: bool,
 }
 
 impl State {
-    /// Has those who have waited the longest try again. Those behind them are not forgotten: as long as there are
-    /// holds, a release is to come, and without any the first can claim. Where blocks are kept for lost queues it may wait
-    /// for these, and all try.
-    fn wake_first(&self) {
-        let most = if self.kept.is_empty() { HOLDS_MAX } else { usize::MAX };
-        for waker in self.waiting.values().take(most) {
-            waker.wake_by_ref();
-        }
-    }
-
-    fn tell_released(&self, ids: &[u64], own: &Arc<Core>) {
-        for core in self.cores.iter().filter(|core| !Arc::ptr_eq(core, own)) {
-            core.ask(Ask::Release(ids.to_vec()));
-        }
-        self.wake_first();
-    }
-
     fn ticket(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
+
+    /// The line of what keeps off somebody who came then.
+    fn keeps_off(&self, range: LbaRange, came: u64) -> Option<Line> {
+        let mut holds = self.holds.iter().chain(&self.kept);
+        let hold = holds.find(|noted| noted.hold.range.overlaps(range)).map(|noted| noted.line);
+        let is_in =
+            |bar: &&Bar| bar.id < came && bar.ranges.iter().any(|barred| barred.overlaps(range));
+        hold.or_else(|| self.bars.iter().find(is_in).map(|bar| bar.line))
+    }
+
+    /// Claims a range for somebody whom nothing keeps off.
+    fn hold(&mut self, range: LbaRange) -> (Hold, Line) {
+        let hold = Hold { id: self.ticket(), range, is_lost: false };
+        let line = self.groups.begin();
+        self.holds.push(Noted { hold, line });
+        (hold, line)
+    }
+
+    /// Claims a range unless somebody has to be waited for.
+    fn claim(&mut self, range: LbaRange) -> Option<Hold> {
+        let has_room = self.holds.len() < HOLDS_MAX && self.groups.first(READY).is_none();
+        let is_free = has_room && self.keeps_off(range, u64::MAX).is_none();
+        is_free.then(|| self.hold(range).0)
+    }
+
+    /// Joins those who wait, and gives when.
+    fn wait(&mut self, range: LbaRange, waker: Waker) -> u64 {
+        let came = self.ticket();
+        let place = match self.places.get(&blocks(range)) {
+            Some(place) => *place,
+            None => {
+                let line = self.keeps_off(range, came).unwrap_or(READY);
+                let place = self.groups.join(line, Group { range, wakers: BTreeMap::new() });
+                self.places.insert(blocks(range), place);
+                place
+            }
+        };
+        self.groups.at(place).wakers.insert(came, waker);
+        came
+    }
+
+    /// Whom to wake for somebody who waits.
+    fn renew(&mut self, range: LbaRange, came: u64, waker: &Waker) {
+        let place = self.places.get(&blocks(range));
+        if let Some(known) = place.and_then(|at| self.groups.at(*at).wakers.get_mut(&came)) {
+            known.clone_from(waker);
+        }
+    }
+
+    /// What was claimed for whoever came then.
+    fn claimed(&mut self, came: u64) -> Option<Hold> {
+        let at = self.claimed.iter().position(|(of, _)| *of == came)?;
+        Some(self.claimed.swap_remove(at).1)
+    }
+
+    /// Somebody waits no more.
+    fn give_up(&mut self, range: LbaRange, came: u64) {
+        let Some(&place) = self.places.get(&blocks(range)) else { return };
+        let wakers = &mut self.groups.at(place).wakers;
+        wakers.remove(&came);
+        if wakers.is_empty() {
+            self.forget(place);
+        }
+    }
+
+    /// Nobody of a group waits any more.
+    fn forget(&mut self, place: Place) {
+        let group = self.groups.leave(place);
+        self.places.remove(&blocks(group.range));
+    }
+
+    /// Whom this kept off is ready to be looked at.
+    fn end(&mut self, line: Line) {
+        self.groups.append(line, READY);
+        self.groups.end(line);
+    }
+
+    fn release(&mut self, id: u64) {
+        if let Some(at) = self.holds.iter().position(|noted| noted.hold.id == id) {
+            let noted = self.holds.swap_remove(at);
+            self.end(noted.line);
+        }
+    }
+
+    fn tell_released(&self, ids: &[u64], own: Option<&Arc<Core>>) {
+        let is_other = |core: &&Arc<Core>| own.is_none_or(|own| !Arc::ptr_eq(core, own));
+        for core in self.cores.iter().filter(is_other) {
+            core.ask(Ask::Release(ids.to_vec()));
+        }
+    }
+
+    /// Claims for the first of those who are ready what nothing keeps them off, as long as there is room. Of very many it
+    /// looks at some, and the first that is left goes on. Gives whom to wake.
+    fn go_on(&mut self) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        for _ in 0..HOLDS_MAX {
+            let first = self.groups.first(READY).filter(|_| self.holds.len() < HOLDS_MAX);
+            let Some(place) = first else { return woken };
+            let group = self.groups.at(place);
+            let range = group.range;
+            let (&came, _) = group.wakers.first_key_value().expect("a group is of some who wait");
+            if let Some(line) = self.keeps_off(range, came) {
+                self.groups.go_to(place, line);
+                continue;
+            }
+            let (hold, line) = self.hold(range);
+            self.claimed.push((came, hold));
+            let group = self.groups.at(place);
+            woken.extend(group.wakers.remove(&came));
+            if group.wakers.is_empty() {
+                self.forget(place);
+            } else {
+                self.groups.go_to(place, line);
+            }
+        }
+        if self.holds.len() < HOLDS_MAX
+            && let Some(place) = self.groups.first(READY)
+        {
+            woken.extend(self.groups.at(place).wakers.values().next().cloned());
+        }
+        woken
+    }
+}
+
+/// Has whoever is ready claim what was released, and wakes them.
+fn go_on(mut state: MutexGuard<'_, State>) {
+    let woken = state.go_on();
+    drop(state);
+    woken.into_iter().for_each(Waker::wake);
 }
 
 /// Claims a range once it is awaited.
@@ -128,39 +279,52 @@ impl State {
 pub(super) struct Claim<'f> {
     fence: &'f Fence,
     range: LbaRange,
-    /// Among those who wait.
-    place: Option<u64>,
+    /// When it began to wait.
+    came: Option<u64>,
 }
 
 impl Future for Claim<'_> {
     type Output = Hold;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Hold> {
-        let Self { fence, range, place } = *self;
+        let Self { fence, range, came } = *self;
         let mut state = lock(&fence.state);
-        let full = state.holds.len() >= HOLDS_MAX;
-        let mut others = state.holds.iter().chain(&state.kept);
-        if full || others.any(|hold| hold.range.overlaps(range)) {
-            let place = place.unwrap_or_else(|| state.ticket());
-            state.waiting.insert(place, cx.waker().clone());
-            self.place = Some(place);
-            return Poll::Pending;
-        }
-        if let Some(place) = self.place.take() {
-            state.waiting.remove(&place);
-        }
-        let hold = Hold { id: state.ticket(), range, is_lost: false };
-        state.holds.push(hold);
-        Poll::Ready(hold)
+        let came = match came {
+            Some(came) => {
+                state.renew(range, came, cx.waker());
+                came
+            }
+            None => {
+                if let Some(hold) = state.claim(range) {
+                    return Poll::Ready(hold);
+                }
+                state.wait(range, cx.waker().clone())
+            }
+        };
+        let hold = state.claimed(came);
+        // Its own may be what the others wait for.
+        let woken = if hold.is_some() { Vec::new() } else { state.go_on() };
+        let hold = hold.or_else(|| state.claimed(came));
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
+        self.came = if hold.is_some() { None } else { Some(came) };
+        hold.map_or(Poll::Pending, Poll::Ready)
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let Some(place) = self.place else { return };
+        let Some(came) = self.came else { return };
         let mut state = lock(&self.fence.state);
-        state.waiting.remove(&place);
-        state.wake_first();
+        match state.claimed(came) {
+            // A core that joined since knows of it.
+            Some(hold) => {
+                state.release(hold.id);
+                state.tell_released(&[hold.id], None);
+            }
+            None => state.give_up(self.range, came),
+        }
+        go_on(state);
     }
 }
 
@@ -176,7 +340,7 @@ impl Fence {
         let core = Arc::<Core>::default();
         let mut state = lock(&self.state);
         state.cores.push(Arc::clone(&core));
-        let holds = state.holds.iter().chain(&state.kept).copied().collect();
+        let holds = state.holds.iter().chain(&state.kept).map(|noted| noted.hold).collect();
         Joined { core, holds, known: state.next, closed: state.closed }
     }
 
@@ -207,7 +371,7 @@ impl Fence {
 
     /// Claims `range` among those who hold: ready when nobody else holds a part of it.
     pub(super) const fn claim(&self, range: LbaRange) -> Claim<'_> {
-        Claim { fence: self, range, place: None }
+        Claim { fence: self, range, came: None }
     }
 
     /// Keeps every core but `own` off these ranges, whoever holds a part of them.
@@ -217,7 +381,10 @@ impl Fence {
             .into_iter()
             .map(|range| Hold { id: state.ticket(), range, is_lost: true })
             .collect();
-        state.kept.extend(&kept);
+        for hold in &kept {
+            let line = state.groups.begin();
+            state.kept.push(Noted { hold: *hold, line });
+        }
         for core in state.cores.iter().filter(|core| !Arc::ptr_eq(core, own)) {
             core.ask(Ask::Keep(kept.clone()));
         }
@@ -227,15 +394,45 @@ impl Fence {
     /// Ends a hold on every core but `own`.
     pub(super) fn release(&self, id: u64, own: &Arc<Core>) {
         let mut state = lock(&self.state);
-        state.holds.retain(|hold| hold.id != id);
-        state.tell_released(&[id], own);
+        state.release(id);
+        state.tell_released(&[id], Some(own));
+        go_on(state);
     }
 
     /// The same for what was [kept](Self::keep).
-    pub(super) fn release_kept(&self, ids: Vec<u64>, own: &Arc<Core>) {
+    pub(super) fn release_kept(&self, ids: &[u64], own: &Arc<Core>) {
         let mut state = lock(&self.state);
-        state.kept.retain(|hold| !ids.contains(&hold.id));
-        state.tell_released(&ids, own);
+        let is_ended = |noted: &mut Noted| ids.contains(&noted.hold.id);
+        let ended: Vec<_> = state.kept.extract_if(.., is_ended).collect();
+        ended.into_iter().for_each(|noted| state.end(noted.line));
+        state.tell_released(ids, Some(own));
+        go_on(state);
+    }
+
+    /// Has those wait who come from now on to claim a part of these ranges; until [`unbar`](Self::unbar) with the number
+    /// that this gives.
+    pub(super) fn bar(&self, ranges: &[LbaRange]) -> u64 {
+        let mut state = lock(&self.state);
+        let (id, line) = (state.ticket(), state.groups.begin());
+        state.bars.push(Bar { id, ranges: ranges.to_vec(), line });
+        id
+    }
+
+    pub(super) fn unbar(&self, id: u64) {
+        let mut state = lock(&self.state);
+        if let Some(at) = state.bars.iter().position(|bar| bar.id == id) {
+            let bar = state.bars.swap_remove(at);
+            state.end(bar.line);
+        }
+        go_on(state);
+    }
+
+    /// Whether nobody holds anything, nor waits.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        let none_left = state.holds.len() + state.kept.len() + state.bars.len() == 0;
+        none_left && state.groups.waiting() + state.places.len() + state.claimed.len() == 0
     }
 
     /// Asks every core but `own`; the result is ready when all have answered.
@@ -287,65 +484,4 @@ impl Drop for Answer {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::pin::pin;
-
-    use super::*;
-
-    fn range(first: u64) -> LbaRange {
-        LbaRange::new(stdx::Lba::new(first), 1).unwrap()
-    }
-
-    fn poll(claim: Pin<&mut Claim<'_>>) -> Option<Hold> {
-        match claim.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(hold) => Some(hold),
-            Poll::Pending => None,
-        }
-    }
-
-    /// One host's compares and writes held any number of ranges, each of which every command of every host was
-    /// compared with.
-    #[test]
-    fn no_more_than_some_ranges_are_held_and_the_rest_wait_their_turn() {
-        let (fence, own) = (Fence::default(), Arc::<Core>::default());
-        let claim = |first| poll(pin!(fence.claim(range(first))));
-        let holds: Vec<_> = (0..1000).map_while(claim).collect();
-        assert_eq!(holds.len(), HOLDS_MAX);
-        let mut late = pin!(fence.claim(range(5000)));
-        assert!(poll(late.as_mut()).is_none());
-        fence.release(holds[3].id, &own);
-        let held = poll(late.as_mut()).unwrap();
-        assert!(claim(3).is_none(), "full again");
-        fence.release(held.id, &own);
-        assert!(claim(5).is_none(), "held by another");
-        assert!(claim(3).is_some());
-    }
-
-    /// Who joined those who waited looked through all of them, under a lock that the cores share.
-    #[test]
-    fn waiting_costs_the_same_however_many_wait() {
-        struct Own;
-        impl std::task::Wake for Own {
-            fn wake(self: Arc<Self>) {}
-        }
-        let fence = Fence::default();
-        let hold = poll(pin!(fence.claim(range(0)))).unwrap();
-        let before = reactor::thread_usage().user;
-        let mut claims: Vec<_> = (0..100_000).map(|_| Box::pin(fence.claim(range(0)))).collect();
-        for claim in &mut claims {
-            let waker = Waker::from(Arc::new(Own));
-            assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        }
-        fence.release(hold.id, &Arc::default());
-        let first = poll(claims[0].as_mut()).unwrap();
-        assert!(poll(claims[1].as_mut()).is_none());
-        drop(claims);
-        assert!(lock(&fence.state).waiting.is_empty());
-        fence.release(first.id, &Arc::default());
-        let spent = reactor::thread_usage().user - before;
-        assert!(spent < std::time::Duration::from_secs(5), "{spent:?}");
-    }
 }

@@ -3,7 +3,11 @@
 mod atomic;
 pub mod by_drive;
 pub mod double;
+mod fence;
 mod io;
+mod lines;
 mod model;
+mod ranges;
 mod reservations;
 mod waiting;
+mod woken;

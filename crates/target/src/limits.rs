@@ -169,6 +169,9 @@ pub const HOLDS_MAX: usize = 64;
 /// commands wait behind. Those behind them go on when they have run.
 pub const LOOKED_AT_ONCE: usize = 64;
 
+/// Commands under way that are compared with a range in one go when that is held: some microseconds.
+pub const COUNTED_AT_ONCE: u32 = 1024;
+
 /// Holds that may pass a command one after the other before it has later ones wait for it.
 pub const PASSED_MAX: u32 = 8;
 

@@ -11,7 +11,7 @@ use stdx::Slab;
 
 use super::fence::Hold;
 use super::lines::{Line, Lines, Place, READY};
-use crate::limits::MAX_RANGES_IN_FLIGHT;
+use crate::limits::{COUNTED_AT_ONCE, MAX_RANGES_IN_FLIGHT};
 
 /// What entered.
 #[derive(Debug)]
@@ -61,6 +61,8 @@ pub enum Looked {
 pub struct Entering {
     holds: Vec<Noted>,
     under_way: Slab<Entered>,
+    /// Indices that were ever in use are below this.
+    indices: u32,
     waiters: Lines<Waiter>,
     came: u64,
     /// The first of those who are ready lacks room: nobody else gets it before.
@@ -69,9 +71,14 @@ pub struct Entering {
 
 impl Entering {
     pub fn new(holds: Vec<Hold>) -> Self {
-        let under_way = Slab::new(MAX_RANGES_IN_FLIGHT);
-        let waiters = Lines::default();
-        let mut all = Self { holds: Vec::new(), under_way, waiters, came: 0, is_short: false };
+        let mut all = Self {
+            holds: Vec::new(),
+            under_way: Slab::new(MAX_RANGES_IN_FLIGHT),
+            indices: 0,
+            waiters: Lines::default(),
+            came: 0,
+            is_short: false,
+        };
         holds.into_iter().for_each(|hold| all.note(hold));
         all
     }
@@ -101,16 +108,47 @@ impl Entering {
         if !self.may_enter(range) {
             return None;
         }
-        self.under_way.insert(Entered { range, queue, kept: None }).ok()
+        let index = self.under_way.insert(Entered { range, queue, kept: None }).ok()?;
+        self.indices = self.indices.max(index + 1);
+        Some(index)
     }
 
     /// The same for all of these ranges together.
     pub fn enter_all(&mut self, queue: u64, ranges: &[LbaRange]) -> Option<Vec<u32>> {
         let is_free = !self.is_short && ranges.iter().all(|range| self.is_free(*range));
-        if !is_free || !has_room(&self.under_way, ranges) {
-            return None;
-        }
-        Some(insert(&mut self.under_way, queue, ranges))
+        (is_free && self.has_room(ranges)).then(|| self.insert(queue, ranges))
+    }
+
+    fn has_room(&self, ranges: &[LbaRange]) -> bool {
+        self.under_way.len() + ranges.len() <= MAX_RANGES_IN_FLIGHT
+    }
+
+    fn insert(&mut self, queue: u64, ranges: &[LbaRange]) -> Vec<u32> {
+        let enter = |range: &LbaRange| {
+            self.under_way.insert(Entered { range: *range, queue, kept: None }).ok()
+        };
+        let entered: Vec<u32> = ranges.iter().filter_map(enter).collect();
+        let indices = entered.iter().map(|index| index + 1).max();
+        self.indices = self.indices.max(indices.unwrap_or(0));
+        entered
+    }
+
+    /// Counts those on a range among some of what is under way, from an index on. Gives the index to go on from, too, which
+    /// nothing is at or behind when all have been looked at.
+    pub fn count_on(&self, range: LbaRange, from: u32) -> (usize, u32) {
+        let to = match self.under_way.is_empty() {
+            true => self.indices,
+            false => self.indices.min(from + COUNTED_AT_ONCE),
+        };
+        let is_on = |index: &u32| {
+            self.under_way.get(*index).is_some_and(|entered| entered.range.overlaps(range))
+        };
+        ((from..to).filter(is_on).count(), to)
+    }
+
+    /// Whether everything under way has an index below this.
+    pub const fn are_below(&self, index: u32) -> bool {
+        self.indices <= index
     }
 
     /// Takes out what has ended; `None` when nothing is there.
@@ -224,16 +262,18 @@ impl Entering {
                 false => Looked::HeldOff(place),
             });
         }
-        waiter.goes = match waiter.queue {
-            None => Some(Vec::new()),
-            Some(queue) if has_room(&self.under_way, &waiter.ranges) => {
-                Some(insert(&mut self.under_way, queue, &waiter.ranges))
-            }
+        let (queue, ranges) = (waiter.queue, std::mem::take(&mut waiter.ranges));
+        let goes = match queue {
+            None => Vec::new(),
+            Some(queue) if self.has_room(&ranges) => self.insert(queue, &ranges),
             Some(_) => {
+                self.waiters.at(place).ranges = ranges;
                 self.is_short = true;
                 return None;
             }
         };
+        let waiter = self.waiters.at(place);
+        waiter.goes = Some(goes);
         let waker = std::mem::replace(&mut waiter.waker, Waker::noop().clone());
         self.waiters.stand_aside(place);
         Some(Looked::Goes(place, waker))
@@ -246,14 +286,4 @@ fn keeps_off<'a>(holds: &'a [Noted], waiter: &Waiter) -> Option<&'a Noted> {
     let mut on = holds.iter().filter(|noted| is_on(&noted.hold));
     let lost = on.clone().find(|noted| noted.hold.is_lost);
     lost.or_else(|| on.next().filter(|_| waiter.queue.is_some()))
-}
-
-fn has_room(under_way: &Slab<Entered>, ranges: &[LbaRange]) -> bool {
-    under_way.len() + ranges.len() <= MAX_RANGES_IN_FLIGHT
-}
-
-fn insert(under_way: &mut Slab<Entered>, queue: u64, ranges: &[LbaRange]) -> Vec<u32> {
-    let enter =
-        |range: &LbaRange| under_way.insert(Entered { range: *range, queue, kept: None }).ok();
-    ranges.iter().filter_map(enter).collect()
 }

@@ -81,6 +81,8 @@ pub struct UnderWay<'a> {
 #[derive(Debug)]
 struct Clearing {
     range: LbaRange,
+    /// What is under way below this index was looked at: of much, some at a time.
+    counted: Cell<u32>,
     left: Cell<usize>,
     done: Signal,
 }
@@ -349,15 +351,13 @@ impl Ranges {
         poll_fn(|cx| waiting.poll(cx)).await
     }
 
-    fn under_way_on(&self, range: LbaRange) -> usize {
-        let entering = self.entering.borrow();
-        entering.under_way().iter().filter(|(_, entered)| entered.range.overlaps(range)).count()
-    }
-
     /// Something has left this range.
-    fn count_down(&self, range: LbaRange) {
+    fn count_down(&self, index: u32, range: LbaRange) {
         let all = self.clearing.borrow();
-        for clearing in all.iter().filter(|clearing| clearing.range.overlaps(range)) {
+        let has_counted = |clearing: &&Rc<Clearing>| {
+            index < clearing.counted.get() && clearing.range.overlaps(range)
+        };
+        for clearing in all.iter().filter(has_counted) {
             // One whose hold was given up counts what came after, too, and nobody asks.
             clearing.left.set(clearing.left.get().saturating_sub(1));
             if clearing.left.get() == 0 {
@@ -367,14 +367,22 @@ impl Ranges {
     }
 
     async fn cleared(&self, range: LbaRange) {
-        let left = self.under_way_on(range);
-        if left == 0 {
+        let (left, counted) = self.entering.borrow().count_on(range, 0);
+        if left == 0 && self.entering.borrow().are_below(counted) {
             return;
         }
-        let clearing = Rc::new(Clearing { range, left: Cell::new(left), done: Signal::new() });
+        let (left, counted) = (Cell::new(left), Cell::new(counted));
+        let clearing = Rc::new(Clearing { range, counted, left, done: Signal::new() });
         self.clearing.borrow_mut().push(Rc::clone(&clearing));
         let waits = Waits { ranges: self, clearing };
-        waits.clearing.done.until(|| waits.clearing.left.get() == 0).await;
+        let Clearing { counted, left, .. } = &*waits.clearing;
+        while !self.entering.borrow().are_below(counted.get()) {
+            reactor::yield_now().await;
+            let (more, to) = self.entering.borrow().count_on(range, counted.get());
+            left.set(left.get() + more);
+            counted.set(to);
+        }
+        waits.clearing.done.until(|| left.get() == 0).await;
     }
 }
 
@@ -481,7 +489,7 @@ impl Drop for UnderWay<'_> {
         if let Some(number) = entered.kept {
             self.ranges.give_back(number);
         }
-        self.ranges.count_down(entered.range);
+        self.ranges.count_down(self.index, entered.range);
         let is_short = self.ranges.entering.borrow().is_short();
         if is_short {
             self.ranges.go_on();

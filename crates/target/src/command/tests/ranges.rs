@@ -15,7 +15,7 @@ use super::io::range;
 use super::woken::Woken;
 use crate::command::fence::Fence;
 use crate::command::ranges::Ranges;
-use crate::limits::{LOOKED_AT_ONCE, MAX_RANGES_IN_FLIGHT, PASSED_MAX};
+use crate::limits::{COUNTED_AT_ONCE, LOOKED_AT_ONCE, MAX_RANGES_IN_FLIGHT, PASSED_MAX};
 
 fn alone() -> Rc<Ranges> {
     Ranges::join(Arc::default())
@@ -226,6 +226,31 @@ fn who_has_entered_and_is_gone_before_it_hears_of_that_leaves_nothing() {
     });
 }
 
+/// Of very much some is looked at in one go. What ends meanwhile is not waited for, looked at or not.
+#[test]
+fn a_hold_among_very_much_under_way_waits_for_what_is_on_its_blocks_alone() {
+    on_reactor(async {
+        let ranges = alone();
+        let enter = |n: u64| Some(at_once(ranges.enter(0, range(n, 1))).unwrap());
+        let on = |n: u64| if n.is_multiple_of(1000) { 0 } else { n };
+        let many = u64::from(3 * COUNTED_AT_ONCE);
+        let mut under_way: Vec<_> = (0..many).map(|n| enter(on(n))).collect();
+        let mut hold = Box::pin(ranges.hold(range(0, 1)));
+        assert!(at_once(hold.as_mut()).is_none());
+        under_way[0] = None;
+        under_way[3000] = None;
+        // In the place of one of these.
+        let _other = enter(many);
+        for _ in 0..6 {
+            assert!(at_once(hold.as_mut()).is_none());
+        }
+        under_way[1000] = None;
+        assert!(at_once(hold.as_mut()).is_none());
+        under_way[2000] = None;
+        assert!(at_once(hold.as_mut()).is_some());
+    });
+}
+
 // ---- Anything at random --------------------------------------------------------------------
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,7 +294,7 @@ struct World {
     actors: Vec<Actor>,
     now: Rc<Cell<usize>>,
     prng: Prng,
-    /// In which order holds of single blocks were had, by when they began.
+    /// In which order holds were had, by when they began.
     had: Rc<RefCell<Vec<(LbaRange, usize)>>>,
 }
 
@@ -303,7 +328,10 @@ impl World {
         let kind =
             [Kind::Enter, Kind::EnterAll, Kind::Hold, Kind::Hold, Kind::LetGo][self.below(5)];
         let blocks = match kind {
-            Kind::Hold => vec![range(self.prng.below(10), 1)],
+            Kind::Hold => {
+                let blocks = u32::try_from(1 + self.prng.below(2)).unwrap();
+                vec![range(self.prng.below(10), blocks)]
+            }
             Kind::EnterAll => (0..3).map(|_| self.some_range()).collect(),
             Kind::Enter | Kind::LetGo => vec![self.some_range()],
         };
@@ -432,7 +460,7 @@ impl World {
         let had = self.had.borrow();
         for (n, (block, began)) in had.iter().enumerate() {
             let passed = had[..n].iter().any(|(of, later)| of == block && later > began);
-            assert!(!passed, "holds of a block come in their order");
+            assert!(!passed, "holds of the same blocks come in their order");
         }
     }
 }

@@ -37,6 +37,7 @@ impl Units {
         let at =
             (0..words).map(|i| (self.hint + i) % words).find(|&w| self.taken[w] != u64::MAX)?;
         let bit = self.taken[at].trailing_ones();
+        assert!(self.free > 0, "what is taken was free");
         self.taken[at] |= 1 << bit;
         self.hint = at;
         self.free -= 1;
@@ -148,6 +149,9 @@ impl Allocator {
 
     /// One drive more, with so many units, which takes nothing as yet. The last one makes room for it if it never came.
     pub fn add_drive(&mut self, drive: usize, units: u32) {
+        assert!(drive <= self.drives.len(), "places are added one behind another");
+        let is_free = |units: &Units| units.free == units.count;
+        assert!(self.drives[drive..].iter().all(is_free), "nothing lies where nothing came");
         self.drives.truncate(drive);
         self.drives.push(Units::new(units));
         self.online.resize(drive + 1, false);
@@ -297,6 +301,7 @@ impl Allocator {
     /// When it was not taken: two owners of one place would destroy each other.
     pub fn free(&mut self, id: SegmentId, members: &[Member]) {
         assert!(self.numbers.remove(&id.get()), "a segment is freed once");
+        assert_eq!(members.len(), self.width, "a segment gives back what it took");
         for member in members {
             let drive = usize::from(member.drive);
             self.drives[drive].give_back(member.au);
@@ -327,7 +332,7 @@ impl Allocator {
         let drive = (0..self.drives.len()).find(has_some)?;
         let units = &mut self.drives[drive];
         let au = units.dirty.pop_first()?;
-        units.take(au);
+        assert!(units.take(au), "what a drive is told of was free");
         units.held += 1;
         Some(Member { drive: stdx::num::u16_of(drive), au })
     }
@@ -338,6 +343,7 @@ impl Allocator {
         assert!(units.held > 0, "a unit that its drive was told of was held");
         units.give_back(member.au);
         units.held -= 1;
+        assert!(units.held <= units.count - units.free, "what is held is not free");
     }
 
     /// Segments there are.

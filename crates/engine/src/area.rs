@@ -29,6 +29,7 @@ fn newest<T>(slots: Slots<T>, age: impl Fn(&T) -> u64) -> std::result::Result<T,
 }
 
 async fn write(drive: &Drive, offset: u64, bytes: &[u8]) -> Result<()> {
+    assert!(bytes.len().is_multiple_of(BLOCK), "whole blocks are written");
     let mut at = offset;
     for piece in bytes.chunks(media::drive::TRANSFER_MAX) {
         let mut data = buffer::alloc(piece.len()).await;

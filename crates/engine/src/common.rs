@@ -228,6 +228,8 @@ impl Common {
         self.quotas.join(shard);
         self.low_space.change(|low_space| {
             let asked = low_space.asked;
+            let taken = low_space.listeners[usize::from(shard)].taken;
+            assert!(!taken, "a shard has one task that answers");
             low_space.listeners[usize::from(shard)] = Listener { taken: true, acknowledged: asked };
         });
     }
@@ -273,12 +275,13 @@ impl Common {
 
     /// The next call after `last`; `None` once the shard has left.
     pub async fn next_notice(&self, shard: u16, last: u64) -> Option<Notice> {
-        let next = |low_space: &mut LowSpace| match low_space.listeners[usize::from(shard)].taken {
-            false => Some(None),
-            true if low_space.notified > last => {
-                Some(Some(Notice { number: low_space.notified, asked: low_space.asked }))
+        let next = |low_space: &mut LowSpace| {
+            let LowSpace { notified, asked, .. } = *low_space;
+            assert!(last <= notified && asked <= notified, "what was heard of was said");
+            match low_space.listeners[usize::from(shard)].taken {
+                false => Some(None),
+                true => (notified > last).then_some(Some(Notice { number: notified, asked })),
             }
-            true => None,
         };
         self.low_space.until(next).await
     }

@@ -46,6 +46,7 @@ impl Pages {
 
     /// Reads metadata blocks in adjacent slots, wherever they are by now.
     async fn read_blocks(&self, first: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
+        assert_eq!(out.len(), crcs.len() * BLOCK, "a checksum for each page");
         let info: Option<Rc<SegmentInfo>> = self.writer.table().info(first).map(Rc::clone);
         let nowhere = || {
             Error::new(Kind::Corrupt, format!("metadata is said to be at {first:?}, of no segment"))

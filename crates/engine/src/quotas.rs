@@ -203,6 +203,7 @@ impl Quotas {
         let at = reactor::now_exact();
         let pause = Duration::from_nanos(at.saturating_sub(from)).min(RECOUNT_PAUSE_MAX);
         let mut recounted = self.recounted.lock();
+        assert!(recounted.ended < this, "counts of what is kept are made one after another");
         (recounted.ended, recounted.at, recounted.pause) = (this, at, pause);
     }
 

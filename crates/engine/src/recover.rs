@@ -310,6 +310,8 @@ pub async fn roll(
     if sequence < durable {
         return Err(corrupt(format!("stripes {} to {durable} are missing", sequence + 1)));
     }
+    let rolled = stdx::num::u64_of(headers.len());
+    assert_eq!(sequence - cut, rolled, "each stripe since the checkpoint is learnt once");
     if canary::has(Canary::ReplaysInWrongOrder) {
         headers.reverse();
     }

@@ -185,10 +185,11 @@ impl Table {
         Some(Rc::clone(&segment.info))
     }
 
-    /// A stripe of the segment was given to be written.
-    pub fn stripe_begun(&mut self, id: SegmentId) {
+    /// This stripe of the segment was given to be written.
+    pub fn stripe_begun(&mut self, id: SegmentId, stripe: u32) {
         if let Some(segment) = self.segments.get_mut(&id) {
             assert_eq!(segment.state, State::Open, "stripes are written to an open segment");
+            assert_eq!(segment.stripes, stripe, "stripes of a segment are written in their order");
             segment.stripes += 1;
             assert!(
                 segment.stripes <= segment.info.geometry.stripes(),
@@ -200,6 +201,7 @@ impl Table {
     /// A segment that was filled before the last checkpoint has so many stripes.
     pub fn set_stripes(&mut self, id: SegmentId, stripes: u32) {
         if let Some(segment) = self.segments.get_mut(&id).filter(|segment| segment.may_have_fewer) {
+            assert!(stripes <= segment.stripes, "there are no more stripes than there can be");
             segment.may_have_fewer = false;
             (segment.stripes, segment.applied) = (stripes, stripes);
             (segment.settled, segment.durable) = (stripes, stripes);
@@ -213,6 +215,7 @@ impl Table {
             let Some(segment) = segments.get_mut(id) else { return false };
             let is_left = is_left(&segment.info);
             if is_left {
+                assert_eq!(segment.state, State::Reserved, "what is taken back was reserved");
                 assert_eq!(segment.stripes, 0, "what is reserved was not written to");
                 segment.state = State::Sealed;
                 withdrawn.insert(*id);
@@ -282,6 +285,7 @@ impl Table {
             self.applied = sequence;
         }
         let Some(segment) = self.segments.get_mut(&id) else { return };
+        assert_ne!(segment.state, State::Reserved, "the map learns of segments that were opened");
         segment.applied += 1;
         assert!(segment.applied <= segment.stripes, "the map learns what was written");
         // Metadata is read from where the root says: nothing to roll forward.
@@ -397,7 +401,7 @@ impl Table {
     /// # Panics
     /// Where one contradicts another: what is given back by such counts may still be needed.
     pub fn assert_counts(&self) {
-        let (mut data, mut metadata) = (0, 0);
+        let (mut data, mut metadata, mut reserved) = (0, 0, 0);
         for segment in self.segments.values() {
             let Segment { settled, applied, stripes, live, .. } = *segment;
             assert!(
@@ -408,6 +412,14 @@ impl Table {
                 live <= LIVE_FACTOR * segment.info.geometry.slots(),
                 "more is live than can be"
             );
+            let most = segment.info.geometry.stripes();
+            assert!(stripes <= most && segment.durable <= most, "more is written than can be");
+            let is_dead = segment.dead_since.is_some();
+            assert!(!is_dead || live == 0, "what is dead has no live block");
+            let is_told = segment.is_settled() || self.unsettled.contains(&segment.info.id);
+            let is_reserved = segment.state == State::Reserved;
+            assert!(is_reserved || is_told, "what the map on media lacks is rolled forward");
+            reserved += usize::from(is_reserved);
             let is_metadata = segment.info.stream == Stream::Metadata;
             *(if is_metadata { &mut metadata } else { &mut data }) += u64::from(live);
         }
@@ -415,6 +427,11 @@ impl Table {
         assert_eq!((data, metadata), counted, "the shard's counts are those of its segments");
         let open = |id: &SegmentId| self.get(*id).is_some_and(|s| s.state == State::Reserved);
         assert!(self.reserved.iter().all(open), "what is reserved was not written to");
+        assert_eq!(self.reserved.len(), reserved, "what is reserved is opened once");
+        let unused = |id: &SegmentId| {
+            self.get(*id).is_some_and(|s| s.state == State::Sealed && s.stripes == 0)
+        };
+        assert!(self.withdrawn.iter().all(unused), "what was taken back was not written to");
     }
 
     /// Sealed segments without a live block that a checkpoint taken now, with the map as of stripe
@@ -439,6 +456,7 @@ impl Table {
         self.reserved.retain(|reserved| *reserved != id);
         self.withdrawn.remove(&id);
         let gone = self.segments.remove(&id)?;
+        assert_ne!(gone.state, State::Open, "what is being filled is not forgotten");
         // A count of all blocks may have found some in it again that the map has yet to give up.
         *self.total_of(gone.info.stream) -= u64::from(gone.live);
         Some(gone)
@@ -569,6 +587,42 @@ mod tests {
     fn counts_that_contradict_each_other_are_noticed() {
         let (mut table, _) = table(5);
         table.live_data += 1;
+        table.assert_counts();
+    }
+
+    /// One that is reserved.
+    fn reserved() -> (Table, SegmentId) {
+        let (table, id) = table(0);
+        let info = SegmentInfo::clone(&table.segments[&id].info);
+        let mut table = Table::default();
+        table.insert(Segment::new(Rc::new(info), State::Reserved));
+        table.assert_counts();
+        (table, id)
+    }
+
+    #[test]
+    #[should_panic(expected = "in their order")]
+    fn a_stripe_that_is_left_out_is_noticed() {
+        let (mut table, id) = reserved();
+        assert!(table.open(Stream::User, 0).is_some());
+        table.stripe_begun(id, 0);
+        table.stripe_begun(id, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "is opened once")]
+    fn a_reserved_segment_that_is_forgotten_is_noticed() {
+        let (mut table, _) = reserved();
+        table.reserved.clear();
+        table.assert_counts();
+    }
+
+    #[test]
+    #[should_panic(expected = "is rolled forward")]
+    fn what_the_map_on_media_lacks_is_not_forgotten() {
+        let (mut table, _) = reserved();
+        assert!(table.open(Stream::User, 0).is_some());
+        table.unsettled.clear();
         table.assert_counts();
     }
 

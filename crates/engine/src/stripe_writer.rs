@@ -299,6 +299,7 @@ impl Writer {
         let generation = self.generation.get() + 1;
         assert_eq!(generation >> 32, self.generation.get() >> 32, "generations are of one opening");
         self.generation.set(generation);
+        assert_eq!(members.len(), self.geometry.width(), "a segment has a member for each unit");
         Some(SegmentInfo {
             id,
             generation,
@@ -402,7 +403,8 @@ impl Writer {
             if let Some(location) =
                 self.try_append(Stream::Metadata, owner, Version::FIRST, &[crc], block)
             {
-                self.pending.borrow_mut().insert(location, block.into());
+                let before = self.pending.borrow_mut().insert(location, block.into());
+                assert!(before.is_none(), "a place of metadata is given out once");
                 self.table.borrow_mut().add_live(location, 1);
                 return Ok(Entry { location, crc });
             }

@@ -176,6 +176,7 @@ impl Superblock {
             let told = self.failures();
             label.epoch += 1;
             self.mark_failures(&mut label)?;
+            self.assert_later(&label);
             *self.label.lock() = label.clone();
             self.behind.store(self.drives.indices().map(bit).sum(), Ordering::Release);
             self.put(What::Label(&label)).await?;
@@ -188,6 +189,14 @@ impl Superblock {
                 return Ok(());
             }
         }
+    }
+
+    /// What labels are to say comes after what they said, of the drives there are.
+    fn assert_later(&self, label: &Label) {
+        let before = self.label.lock();
+        assert!(label.epoch > before.epoch, "each label that is written is of a later epoch");
+        assert!(label.term >= before.term, "labels do not go back to a former term");
+        assert_eq!(label.drives.len(), self.drives.len(), "labels say something of each drive");
     }
 
     /// Why more is lost than the redundancy bears, if so: no labels can say what failed, and nothing becomes durable
@@ -340,6 +349,8 @@ impl Superblock {
         // From here on the place is there for drives and labels alike, whatever becomes of the drive. The next labels
         // are of the next epoch all the same: those of the one after would go where the newest are.
         label.drives.push(record);
+        let places = label.drives.len();
+        assert_eq!(usize::from(index) + 1, places, "a new place is behind all others");
         *self.label.lock() = label.clone();
         self.drives.put(index, drive)?;
         self.begin_resync(index, label).await?;

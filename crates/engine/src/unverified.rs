@@ -21,6 +21,7 @@ impl UnverifiedRead {
     /// Blocks from `offset` of a region on, one for each of `crcs`, of which there are at most
     /// [`LENT_BLOCKS_MAX`]. `guard` keeps them from being written.
     pub(crate) fn new(region: SharedRegion, offset: u64, crcs: &[u32], guard: ReadGuard) -> Self {
+        assert!(crcs.len() <= LENT_BLOCKS_MAX, "few blocks are lent");
         let length = crcs.len() * BLOCK;
         // All of it: a checksum goes through its lines too fast for the processor to see ahead by itself.
         region.prefetch(offset, length);

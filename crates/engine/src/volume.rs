@@ -235,6 +235,7 @@ impl Volume {
             rest = after;
             reads.push(shard.read(&self.state, offset, out));
         }
+        assert!(rest.is_empty(), "each byte of a read is of some shard");
         together(join_all(reads).await)
     }
 
@@ -316,8 +317,10 @@ impl Volume {
         if self.run(offset, data.len()) == data.len() {
             return self.shard(offset).send_write(&self.state, offset, data).await;
         }
-        let begin = offset;
+        let (begin, mut end) = (offset, offset);
         let writes = self.pieces(offset, data.len()).map(|Piece { shard, offset, len }| {
+            assert_eq!(offset, end, "pieces of a write lie one behind another");
+            end = offset + u64_of(len);
             let at = usize64(offset - begin);
             shard.write(&self.state, offset, &data[at..at + len])
         });
@@ -366,6 +369,7 @@ impl Volume {
     /// Makes a hole of blocks, in each shard that has any of them. A shard has no blocks of the
     /// others, so that a hole over theirs does nothing there.
     async fn deallocate_blocks(&self, first: u64, end: u64) -> Result<()> {
+        assert!(first <= end, "what is given back is a range");
         if first == end {
             return Ok(());
         }
@@ -411,6 +415,7 @@ impl Volume {
                 true => left.min(CONTENTS_BYTES),
                 false => self.piece_to_copy(source, from + done, to + done, left),
             };
+            assert!((1..=left).contains(&piece), "a copy comes to its end");
             // From the end, where the beginning would be overwritten before it was read.
             let at = if overlaps && to > from { left - piece } else { done };
             let copied = match overlaps || !self.can_share(source, from + at, to + at, piece) {
@@ -499,6 +504,7 @@ impl Volume {
             }
             at += u64_of(len);
         }
+        assert_eq!(at, to + len, "all of a copy is written");
         Ok(())
     }
 

@@ -55,7 +55,8 @@ impl Slot {
     /// From now on there is such a place, with nothing in it.
     pub fn begin(&self, extent: Extent) {
         self.vacant.store(true, Ordering::Release);
-        let _ = self.extent.set(extent);
+        let is_first = self.extent.set(extent).is_ok();
+        assert!(is_first, "a place begins once");
     }
 
     pub fn extent(&self) -> Extent {

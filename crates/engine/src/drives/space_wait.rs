@@ -19,6 +19,7 @@ pub(crate) struct Waiting<'a>(&'a SpaceWait);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        assert!(self.0.waiting.get() > 0, "a write that waits is counted");
         self.0.waiting.set(self.0.waiting.get() - 1);
         self.0.changed.raise();
     }

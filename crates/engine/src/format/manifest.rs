@@ -123,6 +123,10 @@ impl SegmentRecord {
         if raw.live.get() > crate::segment_table::LIVE_FACTOR * geometry.slots() {
             return Err(Bad::Field("live"));
         }
+        // One of its stripes, or right behind the last.
+        if roll_from != u32::MAX && roll_from > geometry.stripes() {
+            return Err(Bad::Field("roll_from"));
+        }
         let [a, b, c] = raw.stripes;
         let stripes = u32::from_le_bytes([a, b, c, 0]);
         if stripes > geometry.stripes() {
@@ -213,6 +217,22 @@ impl Manifest {
 mod tests {
     use super::*;
 
+    /// What goes on from it counted more stripes than there can be, and ended the daemon.
+    #[test]
+    fn no_segment_is_rolled_forward_from_behind_its_end() {
+        let shape = raid::Shape { data: 1, parity: 1 };
+        let geometry = raid::Geometry::new(shape, 16, 64).unwrap();
+        let read = |from| {
+            let members = (0..2).map(|drive| Member { drive, au: 0 }).collect();
+            let (id, stream) = (SegmentId::new(1), Stream::User);
+            let info = SegmentInfo { id, generation: 1, members, stream, shard: 0, geometry };
+            let record = SegmentRecord { info, roll_from: Some(from), stripes: None, live: 0 };
+            SegmentRecord::from_bytes(&record.to_bytes(), 0, geometry).map(|of| of.roll_from)
+        };
+        assert_eq!((read(0), read(64)), (Ok(Some(0)), Ok(Some(64))));
+        assert_eq!(read(65), Err(Bad::Field("roll_from")));
+    }
+
     #[test]
     fn a_manifest_comes_back_as_written() {
         let shape = raid::Shape { data: 2, parity: 1 };
@@ -226,7 +246,7 @@ mod tests {
                 shard: 1,
                 geometry,
             },
-            roll_from: i.is_multiple_of(2).then_some(i),
+            roll_from: i.is_multiple_of(2).then_some(i % 65),
             stripes: (i % 3 == 1).then_some(1 + i % 4),
             live: i,
         };

@@ -185,6 +185,7 @@ impl Shared {
 
     /// Waits until a record finds room; whoever calls holds the gate.
     pub(super) async fn wait_for_room(&self, kind: &Kind, claim: Claim) -> Result<()> {
+        assert_eq!(self.gate.available(), 0, "who waits for room has the gate");
         while !self.has_room(&self.ring.borrow(), *kind) {
             self.check_takes(*kind, claim)?;
             self.more.notify();

@@ -4,7 +4,7 @@ use super::device::commit_len;
 use super::limits::{JOIN_STEP, PAGE};
 use super::record::Kind;
 use super::{Claim, Log, Shared, Turn, commit};
-use crate::canary::{self, Step};
+use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use reactor::{spawn_late, yield_now};
 use std::rc::Rc;
@@ -37,6 +37,8 @@ impl Log {
             self.settle().await?;
         }
         shared.ring.borrow_mut().pad_page_durably(&shared.store)?;
+        let head = shared.ring.borrow().head.position;
+        assert!(head.is_multiple_of(PAGE), "what gathers begins with a page");
         shared.store.go_behind();
         if !shared.commits.is_running() {
             spawn_late(commit::run(Rc::clone(shared)));
@@ -64,6 +66,13 @@ impl Log {
         // A control block is being written through the image until then.
         shared.trimming.acquire(1).await;
         let _trims = Turn(&shared.trimming);
+        let is_settled = {
+            let ring = shared.ring.borrow();
+            ring.settled == ring.head
+        };
+        let is_early = canary::has(Canary::AcknowledgesEarly);
+        let is_sure = is_settled || is_early || canary::skips(Step::StraightSettles);
+        assert!(is_sure, "nothing is left in the image that no device has");
         shared.store.go_direct();
         shared.commits.look();
         Ok(())

@@ -80,12 +80,13 @@ impl Commits {
 pub(super) async fn run(shared: Rc<Shared>) {
     assert!(!shared.commits.running.replace(true), "one task writes commits");
     write_all(&shared).await;
-    shared.commits.running.set(false);
+    assert!(!shared.commits.is_writing(), "who writes commits ends between two");
+    assert!(shared.commits.running.replace(false), "one task writes commits");
 }
 
 async fn write_all(shared: &Shared) {
     while shared.ended.get().is_none() && !shared.store.is_memory() {
-        shared.commits.writing.set(true);
+        assert!(!shared.commits.writing.replace(true), "one commit is written at a time");
         let result = shared.commit_all().await;
         shared.commits.writing.set(false);
         if result.is_err() {
@@ -132,6 +133,8 @@ impl Shared {
                 (ring.settled.position / PAGE * PAGE, ring.head.position)
             };
             self.commit_range(from, to).await?;
+            let settled = self.ring.borrow().settled.position;
+            assert!(settled >= to, "what a commit wrote can be looked up");
         }
         Ok(())
     }
@@ -143,6 +146,7 @@ impl Shared {
                 let at = ring.at(from);
                 (at, commit_len(at, to - from, ring.control.ring_bytes))
             };
+            assert!(len > 0, "a commit comes to its end");
             self.store.commit(at, len).await?;
             from += u64_of(len);
             let mut ring = self.ring.borrow_mut();

@@ -493,7 +493,8 @@ impl Store {
     /// `Failed` when no device took it.
     pub async fn write_control(&self, control: &Control) -> Result<()> {
         self.write_controls(control).await?;
-        self.generation.set(control.generation);
+        let before = self.generation.replace(control.generation);
+        assert!(before <= control.generation, "control blocks are numbered upwards");
         Ok(())
     }
 
@@ -520,8 +521,11 @@ impl Store {
     /// # Errors
     /// `Failed` when no device took them.
     pub async fn commit(&self, at: u64, len: usize) -> Result<()> {
-        debug_assert!(len <= TRANSFER_MAX);
+        assert!(len <= TRANSFER_MAX, "a commit is a transfer");
         let Some(image) = self.image().filter(|_| !self.is_memory()) else { return Ok(()) };
+        let is_of_pages = at.is_multiple_of(PAGE) && u64_of(len).is_multiple_of(PAGE);
+        assert!(is_of_pages, "commits are of whole pages");
+        assert!(at + u64_of(len) <= image.ring.capacity(), "a commit is of the ring");
         self.write_members(&image, &Bytes::Ring { at, len }).await
     }
 

@@ -224,6 +224,7 @@ impl Stretches {
             old.first().filter(|h| h.first < hole.first).map(|h| Stretch { end: hole.first, ..*h });
         let after =
             old.last().filter(|h| h.end > hole.end).map(|h| Stretch { first: hole.end, ..*h });
+        assert!(hole.first < hole.end, "a stretch has blocks");
         let new = before.into_iter().chain([hole]).chain(after);
         self.list.splice(begin..begin + overlapping, new);
     }

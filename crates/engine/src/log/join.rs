@@ -40,7 +40,7 @@ impl Log {
             // On memory, the fence behind this makes what was copied durable, too: it was stored before, by the same core.
             // A control block that is there without all of that means nothing, as long as no label names the device.
             self.shared.store.write_control(&control).await?;
-            self.shared.ring.borrow_mut().control = control;
+            self.shared.keep_control(control);
         }
         Ok(())
     }

@@ -62,6 +62,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use stdx::num::u64_of;
 
 /// One shard's commit log. Belongs to one reactor.
 pub struct Log {
@@ -386,6 +387,9 @@ impl Log {
     pub fn with_run<R>(&self, run: &[Item], look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let blocks = || run.iter().filter_map(Item::data);
         let Some(first) = blocks().next() else { panic!("only blocks have contents") };
+        let end = run.last().and_then(Item::data).map(|data| data.position + u64_of(BLOCK));
+        let whole = first.position + u64_of(run.len() * BLOCK);
+        assert_eq!(end, Some(whole), "blocks of a run lie one behind another");
         if self.shared.store.devices() > 1 {
             for data in blocks() {
                 match self.shared.repair_block(self.at(data), data) {

@@ -92,7 +92,7 @@ async fn begin_epoch(ring: &mut Ring, settled: u64, store: &Store) -> Result<()>
     store.found(&ring.control);
     let control = ring.control.after_open();
     store.write_control(&control).await?;
-    ring.control = control;
+    ring.keep_control(control);
     store.apply()?;
     // What was in flight may be on one device only, or not be durable yet. Nobody has seen it so
     // far; from now on everybody may.
@@ -117,7 +117,8 @@ async fn begin_epoch(ring: &mut Ring, settled: u64, store: &Store) -> Result<()>
     ring.settled = ring.head;
     let control = ring.control.after_settling(ring.head.sequence - 1);
     store.write_control(&control).await?;
-    ring.control = control;
+    ring.keep_control(control);
+    assert_eq!(ring.stretches_pending, 0, "all that was found can be looked up");
     Ok(())
 }
 

@@ -33,6 +33,7 @@ impl<'a> Reserved<'a> {
     /// Whoever calls holds the gate, and has seen that there is room.
     #[inline]
     pub(super) fn new(shared: &'a Shared, kind: Kind, claim: Claim, turn: Turn<'a>) -> Self {
+        assert_eq!(shared.gate.available(), 0, "who reserves has the gate");
         let range = shared.ring.borrow_mut().reserve(kind, &shared.store);
         Self { shared, range, claim, _turn: turn }
     }
@@ -161,6 +162,8 @@ impl Ring {
     fn fill_contents(&mut self, range: &mut Range, piece: &[u8], store: &Store) -> Result<()> {
         assert!(self.reserved && piece.len() <= range.left(), "what is filled was reserved");
         let mut at = self.contents(range) + u64_of(range.filled);
+        let end = at + u64_of(piece.len());
+        assert!(end <= self.control.ring_bytes, "contents stay in the ring");
         let mut rest = piece;
         while !rest.is_empty() {
             let begun = range.filled % BLOCK;
@@ -191,6 +194,8 @@ impl Ring {
             self.fill_again(range, store)?;
         }
         if range.skipped > 0 {
+            let end = self.to_end(range.head.position);
+            assert_eq!(range.skipped, end, "what is skipped ends with the ring");
             self.pad(range.skipped, store)?;
         }
         let mark = self.store_header(kind, range.version, body, store)?;

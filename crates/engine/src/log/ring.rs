@@ -140,6 +140,8 @@ impl Ring {
             data_crc,
         };
         let at = self.at(mark.position);
+        let is_within = at + kind.bytes() <= self.control.ring_bytes;
+        assert!(is_within, "no record goes beyond the ring's end");
         store.put(at, &record.encode())?;
         let list = if let Kind::Write { .. } = kind { self.list.list() } else { body };
         if !list.is_empty() {
@@ -152,6 +154,16 @@ impl Ring {
             "a record takes no place of one that is needed"
         );
         Ok(mark)
+    }
+
+    /// This is what the control block says from now on, on all devices.
+    pub fn keep_control(&mut self, control: Control) {
+        let before = &self.control;
+        let is_next = control.generation == before.generation + 1;
+        assert!(is_next, "control blocks are written one by one");
+        let is_same = control.ring == before.ring && control.ring_bytes == before.ring_bytes;
+        assert!(is_same && control.epoch >= before.epoch, "a log stays the log it is");
+        self.control = control;
     }
 
     /// Skips bytes of the ring.
@@ -181,6 +193,7 @@ impl Ring {
         self.versions.note(mark.position, kind, version);
         match kind {
             Kind::Write { key, blocks } => {
+                assert_eq!(self.list.len(), blocks, "what is looked up has its checksum");
                 let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
                 for n in 0..blocks {
                     let position = data + u64_of(n * BLOCK);
@@ -290,6 +303,7 @@ impl Ring {
             self.settled = next;
         }
         assert!(self.settled.position <= self.head.position, "what is durable was stored");
+        assert!(self.settled.sequence <= self.head.sequence, "what is durable was stored");
         Ok(())
     }
 
@@ -311,6 +325,8 @@ impl Ring {
 
     /// Takes in a record found at the head by recovery.
     pub fn recover(&mut self, record: &Record, store: &Store) -> Result<()> {
+        assert!(self.handed == self.tail, "nothing is handed out before the log is opened");
+        assert!(self.settled == self.head, "what was found counts as durable");
         self.publish_stored(self.head, record, store)?;
         let at = self.at(self.head.position) + u64_of(HEADER);
         let len = usize64(record.body_bytes());
@@ -505,6 +521,7 @@ impl Ring {
                 if dropped >= most {
                     return Ok(mark);
                 }
+                assert!(mark.sequence <= through, "nothing is forgotten that is still needed");
                 let (at, record) = self.ahead[n];
                 dropped += self.forget_record(at, &record, store)?.max(1);
                 mark = Self::after(at, record.kind);
@@ -543,6 +560,7 @@ impl Ring {
         while mark.sequence <= through {
             mark = Self::after(mark, self.record(mark, store)?.kind);
         }
+        assert_eq!(mark.sequence, through + 1, "a mark is sought in what the log has");
         Ok(mark)
     }
 

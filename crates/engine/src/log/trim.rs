@@ -1,5 +1,6 @@
 //! Trimming: the log forgets what is durable elsewhere.
 
+use super::control::Control;
 use super::limits::TRIM_STEP;
 use super::ring::Mark;
 use super::{Shared, Turn};
@@ -25,7 +26,7 @@ impl Shared {
         if !canary::skips(Step::TrimControl) {
             self.store.write_control(&control).await?;
         }
-        self.ring.borrow_mut().control = control;
+        self.keep_control(control);
         self.forget(through).await?;
         self.ring.borrow_mut().trimmed(next);
         self.room.notify();
@@ -46,7 +47,7 @@ impl Shared {
             ring.control.after_settling(settled)
         };
         self.store.write_control(&control).await?;
-        self.ring.borrow_mut().control = control;
+        self.keep_control(control);
         Ok(())
     }
 
@@ -56,13 +57,20 @@ impl Shared {
         let _turn = Turn(&self.trimming);
         let control = self.ring.borrow().control.again();
         self.store.write_control(&control).await?;
-        self.ring.borrow_mut().control = control;
+        self.keep_control(control);
         Ok(())
+    }
+
+    /// The control block says this from now on: whoever changes it has the turn of trims.
+    pub(super) fn keep_control(&self, control: Control) {
+        assert_eq!(self.trimming.available(), 0, "one control block is written at a time");
+        self.ring.borrow_mut().keep_control(control);
     }
 
     /// Drops the index entries of records up to `through`, a few at a time: in the order of the records, data and
     /// stretches alike. Without the newer of two that have a block, lookups would find the older one.
     async fn forget(&self, through: u64) -> Result<()> {
+        assert_eq!(self.trimming.available(), 0, "one forgets records at a time");
         let mut mark: Mark = self.ring.borrow().tail;
         loop {
             mark = self.ring.borrow_mut().forget(mark, through, TRIM_STEP, &self.store)?;

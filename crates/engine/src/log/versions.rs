@@ -39,6 +39,7 @@ impl Versions {
         }
         let Some(view) = kind.view() else { return };
         let before = self.since.get(&view).and_then(VecDeque::back);
+        assert!(before.is_none_or(|(at, _)| *at < position), "records are noted in their order");
         if before.map_or(Version::FIRST, |(_, before)| *before) != version {
             self.since.entry(view).or_default().push_back((position, version));
         }

@@ -65,6 +65,7 @@ impl<P: Pages> Map<P> {
             }
             let state = &mut *state;
             assert!(state.frozen.is_empty(), "one memtable is flushed at a time");
+            state.active.assert_counts();
             std::mem::swap(&mut state.active, &mut state.frozen);
         }
         self.flush_frozen(&turn).await
@@ -83,7 +84,10 @@ impl<P: Pages> Map<P> {
         while self.state.borrow().runs_full() {
             self.merge_once().await?;
         }
+        let is_apart = |pair: &[Table]| pair[0].high <= pair[1].low;
+        assert!(tables.windows(2).all(is_apart), "tables of a run do not overlap");
         let mut state = self.state.borrow_mut();
+        assert!(!state.frozen.is_empty(), "a run is of the memtable that was frozen for it");
         let tables = tables.into_iter().map(|t| state.admit(t, Group::Run(0))).collect();
         state.runs.push(Level::from_tables(tables));
         state.version += 1;

@@ -201,7 +201,8 @@ impl<P: Pages> Map<P> {
         if loaded.filter.is_none() {
             (state.filters_missing, state.filters_dropped) = (false, true);
         }
-        state.group_mut(group).replace(&loaded);
+        let is_there = state.group_mut(group).replace(&loaded);
+        assert!(is_there, "a table stays while its filter is read");
         Ok(true)
     }
 

@@ -99,6 +99,21 @@ impl Memtable {
         self.versioned
     }
 
+    /// Goes through the chunks: what is counted is there, and is found.
+    ///
+    /// # Panics
+    /// Where it is not.
+    pub fn assert_counts(&self) {
+        assert_eq!(self.firsts.len(), self.chunks.len(), "each chunk is found by its first slot");
+        let mut entries = 0;
+        for (c, chunk) in self.chunks.iter().enumerate() {
+            assert!(chunk.is_whole(), "a chunk has slots, and each of them a version or none");
+            assert_eq!(self.firsts[c], self.first_of(c), "a chunk is found by its first slot");
+            entries += chunk.len();
+        }
+        assert_eq!(self.entries, entries, "the entries are those of the chunks");
+    }
+
     /// The chunk that holds `at` or would.
     fn chunk_of(&self, at: Flat) -> usize {
         self.firsts.partition_point(|&first| first <= at).saturating_sub(1)

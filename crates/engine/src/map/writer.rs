@@ -314,6 +314,8 @@ impl Writer {
         let index = self.append(pages).await?;
         let appended = self.appended.borrow();
         let own = &appended[self.mark..];
+        assert!(own.len() > self.leaves, "the pages of a table are its leaves, and its index");
+        assert!(self.low < self.high, "a table says something");
         let mut segments: Vec<SegmentId> = own.iter().map(|l| l.segment()).collect();
         segments.sort_unstable();
         segments.dedup();

@@ -143,6 +143,7 @@ impl Pool {
         specs: &[CloneSpec],
         group: Option<&GroupSpec>,
     ) -> Result<()> {
+        self.assert_turn();
         let common = &self.0.common;
         let most = common.superblock.objects_max();
         let edit = |catalog: &Catalog| edit_of(specs, group, catalog, most);

@@ -170,7 +170,10 @@ impl Pool {
             is_under_way: true,
             failure: None,
         };
-        *self.0.rebuilding.borrow_mut() = Some(rebuilding);
+        assert_eq!(self.0.taking_back.available(), 0, "who begins to empty drives has the turn");
+        let before = self.0.rebuilding.borrow_mut().replace(rebuilding);
+        let is_alone = before.is_none_or(|before| !before.is_under_way);
+        assert!(is_alone, "drives are emptied by one job at a time");
         let pool = self.clone();
         reactor::spawn(async move {
             let done = pool.empty_all(&progress).await;

@@ -93,11 +93,14 @@ impl Pool {
 
     /// What a drive misses that was put in a place is made anew, from now on and beside everything else.
     pub(super) fn begin_to_make_whole(&self, index: u16) {
+        assert_eq!(self.0.taking_back.available(), 0, "who puts a drive in a place has the turn");
         let throttle = Arc::clone(&self.0.throttle);
         let progress = Arc::new(Progress { throttle, ..Progress::default() });
         let progress_too = Arc::clone(&progress);
         let returned = Returned { progress: progress_too, is_under_way: true, failure: None };
-        self.0.returned.borrow_mut().insert(index, returned);
+        let before = self.0.returned.borrow_mut().insert(index, returned);
+        let is_alone = before.is_none_or(|before| !before.is_under_way);
+        assert!(is_alone, "one drive of a place is made whole at a time");
         let pool = self.clone();
         reactor::spawn(async move {
             let made = pool.make_whole(index, progress).await;

@@ -162,6 +162,7 @@ impl Pool {
 
     /// Within a [turn](Self::turn).
     pub(super) async fn take_each(&self, specs: &[SnapshotSpec]) -> Result<()> {
+        self.assert_turn();
         let common = &self.0.common;
         // Whatever a host was told is complete before one of them is taken is in it.
         let names: Vec<&str> = specs.iter().map(|spec| spec.volume.as_str()).collect();

@@ -138,6 +138,11 @@ impl Pool {
         Ok(turn)
     }
 
+    /// Somebody has that turn: whoever calls what is only done within it.
+    pub(super) fn assert_turn(&self) {
+        assert_eq!(self.0.changing.available(), 0, "who changes volumes has the turn");
+    }
+
     pub(super) fn end_of(bytes: u64) -> u64 {
         bytes / stdx::num::u64_of(BLOCK)
     }

@@ -272,7 +272,8 @@ impl Pool {
         }
         let pool = common.superblock.label().pool;
         let devices = self.memory_of_log().await?;
-        self.0.windows.borrow_mut().insert(view, Open { number, devices });
+        let before = self.0.windows.borrow_mut().insert(view, Open { number, devices });
+        assert!(before.is_none(), "a volume has one window");
         let (of, identity) = (
             Arc::clone(state),
             Identity { epoch, ring_bytes, pool, view: view.get(), shard: 0, number },
@@ -357,6 +358,7 @@ impl Pool {
     /// # Errors
     /// As [`end_windows`](Self::end_windows).
     pub(super) async fn end_windows_of(&self, names: &[&str]) -> Result<()> {
+        self.assert_turn();
         let views: Vec<View> = self.0.common.superblock.catalog(|catalog| {
             names.iter().filter_map(|name| catalog.find(name)).map(|of| of.view).collect()
         });

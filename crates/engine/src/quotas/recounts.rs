@@ -76,6 +76,7 @@ impl Quotas {
         self.recounts.change(|recounts| {
             let mut of = recounts.wanted.iter_mut();
             if let Some(wanted) = of.find(|wanted| wanted.number == number) {
+                assert!(wanted.begun[usize::from(shard)], "what a shard answers it has begun");
                 wanted.waits_for[usize::from(shard)] = false;
                 wanted.failed.fetch_or(!is_counted, Ordering::AcqRel);
             }

@@ -235,6 +235,7 @@ impl Reserve {
     /// They are, or are not.
     pub fn end_lowering(&self, space: &Space) {
         let mut inside = self.inside.lock();
+        assert!(inside.lowerings > 0, "what ends was begun");
         inside.lowerings -= 1;
         inside.settle(space);
     }
@@ -244,6 +245,7 @@ impl Reserve {
     #[must_use]
     pub fn lower(&self, shard: u16, blocks: u64, range: u64) -> u64 {
         let mut inside = self.inside.lock();
+        assert!(blocks <= range, "no more is kept again than was given back");
         let share = &mut inside.shares[usize::from(shard)];
         // A count may have found more in it than the look before: others write there.
         share.lowered += range;
@@ -276,6 +278,7 @@ impl Reserve {
             return;
         }
         let share = &mut inside.shares[usize::from(shard)];
+        assert!(mark.lowered <= share.lowered, "a count knows of what was given back before it");
         // It may have seen that they were gone.
         share.alone = Some(alone.saturating_sub(share.lowered - mark.lowered));
         inside.settle(space);
@@ -314,6 +317,7 @@ impl Reserve {
     pub fn go_on(&self, shared: Option<u64>, space: &Space) {
         {
             let mut inside = self.inside.lock();
+            assert!(inside.paused > 0, "who goes on was paused");
             inside.paused -= 1;
             if let Some(size) = shared.filter(|_| !inside.has_ended) {
                 inside.wanted = inside.of.of(size) / BLOCK_BYTES;

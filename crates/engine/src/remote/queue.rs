@@ -136,10 +136,12 @@ impl RequestQueue {
         request.asked.source = None;
         let capacity = request.asked.bytes.capacity();
         if self.bytes.get() > REQUEST_BYTES_KEPT {
+            assert!(capacity <= self.bytes.get(), "the bytes of a request are counted");
             request.asked.bytes = Vec::new();
             self.bytes.set(self.bytes.get() - capacity);
         }
         self.free.borrow_mut().push(request);
+        assert!(self.free.borrow().len() <= REQUESTS_MAX, "a request comes back once");
         self.room.release(1);
     }
 

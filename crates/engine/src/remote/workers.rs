@@ -61,11 +61,13 @@ impl Workers {
     pub fn give(self: &Rc<Self>, shard: &Rc<Shard>, job: Job) {
         let idle = self.idle.borrow_mut().pop();
         if let Some(worker) = idle {
-            worker.job.set(Some(job));
+            let before = worker.job.replace(Some(job));
+            assert!(before.is_none(), "a worker is given one request at a time");
             worker.called.notify();
             return;
         }
         self.count.set(self.count.get() + 1);
+        assert!(self.count.get() <= WORKERS_MAX, "there are no more workers than may be");
         reactor::spawn(work(Rc::clone(self), Rc::clone(shard), job));
     }
 
@@ -110,6 +112,7 @@ async fn work(workers: Rc<Workers>, shard: Rc<Shard>, first: Job) {
             next = workers.next(&shard);
         }
         if workers.closed.get() || workers.idle.borrow().len() >= WORKERS_KEPT {
+            assert!(workers.count.get() > 0, "a worker that ends was counted");
             workers.count.set(workers.count.get() - 1);
             return;
         }

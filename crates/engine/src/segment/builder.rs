@@ -168,7 +168,7 @@ impl StripeBuilder {
     /// its location says nothing.
     pub fn reserve(&mut self, owner: Owner, version: Version, crcs: &[u32]) -> Option<Location> {
         let count = u32_of(crcs.len());
-        debug_assert_eq!(owner.has_contents(), count > 0, "only contents take blocks");
+        assert_eq!(owner.has_contents(), count > 0, "only contents take blocks");
         let blocks = self.crcs.len() + crcs.len();
         if blocks > usize32(self.info.room()) {
             return None;
@@ -332,6 +332,13 @@ impl StripeBuilder {
         let recorded: u32 =
             self.records.iter().filter(of_contents).map(|record| record.count).sum();
         assert_eq!(recorded, self.blocks(), "every block has a record, and a checksum");
+        let of_references = |record: &&OwnerRecord| matches!(record.owner, Owner::Refer { .. });
+        let referred: u32 =
+            self.records.iter().filter(of_references).map(|record| record.count).sum();
+        assert_eq!(usize32(referred), self.references.len(), "every reference has its checksum");
+        let (records, checksums) = (self.records.len(), self.crcs.len() + self.references.len());
+        let fits = stripe::fits(self.header_blocks, records, checksums, self.has_versions);
+        assert!(fits, "a header has room for what is in its stripe");
         let used = usize32(self.header_blocks) + self.crcs.len();
         let unit_bytes = usize32(geometry.unit_blocks()) * BLOCK;
         for (n, unit) in self.units[..geometry.data()].iter_mut().enumerate() {

@@ -91,6 +91,7 @@ impl Memory {
     /// Leave to take `count` buffers of `len` bytes with [`Workspace::buffer`].
     pub(super) async fn workspace(self: &Rc<Self>, count: usize, len: usize) -> Workspace {
         let bytes = footprint(len) * count;
+        assert!(bytes <= RECOVER_BYTES, "a recovery needs no more memory than there is");
         self.recover_permits.acquire(bytes).await;
         Workspace { memory: Rc::clone(self), bytes, len }
     }
@@ -108,6 +109,7 @@ impl Repair {
 
 impl Drop for Repair {
     fn drop(&mut self) {
+        assert!(self.0.repairs.get() > 0, "a repair under way is counted");
         self.0.repairs.set(self.0.repairs.get() - 1);
         self.0.repaired.raise();
     }

@@ -53,6 +53,7 @@ impl Segments {
     /// Copies what is in drives in memory, if nothing has to be waited for or put right; tells whether it did.
     #[must_use]
     pub fn copy_known(&self, info: &SegmentInfo, slot: u32, crcs: &[u32], out: &mut [u8]) -> bool {
+        assert_eq!(out.len(), crcs.len() * BLOCK, "a checksum for each block");
         let (mut slot, mut crcs, mut out) = (slot, crcs, out);
         while !crcs.is_empty() {
             let count = info.contiguous(slot, u32_of(crcs.len()));

@@ -235,6 +235,7 @@ impl Segments {
         spare: &[usize],
         fits: &dyn Fn(&[u8]) -> bool,
     ) -> std::result::Result<usize, Unrecoverable> {
+        assert!(absent.contains(&target.unit), "what is sought is made of the others");
         // Why one could not be read that may tell more later.
         let mut silent = None;
         for &unit in spare {
@@ -303,7 +304,9 @@ async fn first_of<F: Future>(reads: &mut Vec<(usize, Pin<Box<F>>)>) -> (usize, F
 
 /// Computes the units of `lost` that are needed from the others.
 fn solve(target: Target<'_>, units: &mut [Buffer], lost: &[usize]) {
-    let data = target.info.geometry.data();
+    let (data, parity) = (target.info.geometry.data(), target.info.geometry.parity());
+    let is_borne = (1..=parity).contains(&lost.len()) && lost.contains(&target.unit);
+    assert!(is_borne, "what is sought is lost, and no more than parity gives back");
     let mut slices: Vec<&mut [u8]> = units.iter_mut().map(|unit| &mut unit[..]).collect();
     match lost {
         // Without Q in the picture, the rest is what one parity unit protects.

@@ -47,6 +47,8 @@ impl Segments {
         let is_whole = |unit: &reactor::buffer::Buffer| stdx::num::u64_of(unit.len()) == whole;
         assert!(units.len() == info.members.len() && units.iter().all(is_whole), "a unit a member");
         let first = info.geometry.member_block(header.stripe, 0);
+        let end = first + info.geometry.unit_blocks();
+        assert!(end <= self.drives.au_blocks(), "a stripe stays in its allocation units");
         let company = Company::new(info.geometry.data());
         let writes = units.into_iter().enumerate().map(|(unit, data)| {
             let member = info.member(header.stripe, unit);

@@ -93,6 +93,13 @@ impl fmt::Debug for Charge {
 }
 
 impl Charge {
+    /// Whether no quota was charged.
+    #[must_use]
+    #[inline]
+    pub const fn is_none(&self) -> bool {
+        self.bounded.is_none()
+    }
+
     /// Some of them were written, perhaps all.
     #[inline]
     pub const fn keep(&mut self) {
@@ -123,8 +130,14 @@ impl Sum {
     /// One of them holds something else.
     fn change(&self, before: Option<u64>, now: Option<u64>) {
         match before {
-            Some(held) => self.held.set(self.held.get() - held),
-            None => self.unknown.set(self.unknown.get() - 1),
+            Some(held) => {
+                assert!(held <= self.held.get(), "what a volume held is part of the sum");
+                self.held.set(self.held.get() - held);
+            }
+            None => {
+                assert!(self.unknown.get() > 0, "a volume that is not known was counted as such");
+                self.unknown.set(self.unknown.get() - 1);
+            }
         }
         self.add(now);
         self.tell();
@@ -255,6 +268,7 @@ impl BoundedVolume {
 
     /// A count that began at that mark found this.
     pub fn note_counted(&self, counts: &Counts, mark: &Mark) {
+        assert!(mark.charged <= self.charged.get(), "a count knows of what was let in before it");
         let blocks = counts.held_by(&self.holding.state);
         self.counted.set(Some(blocks));
         self.counted_at.set(mark.charged);

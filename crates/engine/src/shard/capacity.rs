@@ -69,6 +69,7 @@ impl Promise {
     #[must_use]
     pub fn charged(self, charge: Charge) -> Self {
         let mut promise = self;
+        assert!(promise.charge.is_none(), "a write is charged once");
         promise.charge = charge;
         promise
     }
@@ -76,6 +77,9 @@ impl Promise {
     /// With more, to which no quota was charged.
     pub fn add(&mut self, more: Self) {
         let mut more = more;
+        assert!(Rc::ptr_eq(&self.capacity, &more.capacity), "what is promised is of one shard");
+        let is_bare = more.charge.is_none() && more.drawing.is_none();
+        assert!(is_bare, "what is added was promised by itself");
         self.blocks += std::mem::take(&mut more.blocks);
     }
 
@@ -266,7 +270,9 @@ impl Capacity {
         if blocks <= allowed + beyond {
             return true;
         }
-        let taken = self.base.common.space.take(blocks - allowed - beyond);
+        let needed = blocks - allowed - beyond;
+        let taken = self.base.common.space.take(needed);
+        assert!(taken.is_none_or(|taken| taken >= needed), "a portion is what was needed, or more");
         self.allowed.set(allowed + taken.unwrap_or(0));
         taken.is_some()
     }

@@ -51,7 +51,9 @@ impl Cuts {
 
     /// The map has all before this record: what was said of those is not needed any more.
     fn settle(&self, tail: u64) {
-        if self.settled.replace(tail) < tail {
+        let before = self.settled.replace(tail);
+        assert!(before <= tail, "the log does not go back");
+        if before < tail {
             self.since.borrow_mut().retain(|_, cut| *cut > tail);
         }
     }

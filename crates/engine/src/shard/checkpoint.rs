@@ -86,7 +86,10 @@ pub struct Hold<'a> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         let mut held = self.of.held.borrow_mut();
-        if let Some(at) = held.iter().position(|id| *id == self.id) {
+        let found = held.iter().position(|id| *id == self.id);
+        let is_held = found.is_some() || canary::skips(Step::RejoinHold);
+        assert!(is_held, "a segment is held until it is let go of");
+        if let Some(at) = found {
             held.swap_remove(at);
         }
         drop(held);
@@ -223,6 +226,7 @@ impl Checkpoints {
 
     /// Adds the blocks of the manifest to `blocks` as they are written.
     async fn write_root(&self, fresh: &[Rc<SegmentInfo>], blocks: &mut Vec<Entry>) -> Result<()> {
+        assert_eq!(self.turn.available(), 0, "who takes a checkpoint has the turn");
         let generation = self.generation.get() + 1;
         let superblock = &self.base.common.superblock;
         self.base.table().assert_counts();
@@ -251,6 +255,7 @@ impl Checkpoints {
         let index = blocks[entries..].to_vec();
         assert!(index.len() <= INDEX_MAX, "a manifest that a root can name");
         self.base.writer.settle_metadata().await?;
+        self.assert_settled(blocks, &dead);
         // What begins from here on is not of this checkpoint, and may be torn when it is the last.
         let segments = self.segments_of(blocks.iter());
         let described = SegmentRecord::len(self.base.writer.geometry().width());
@@ -285,6 +290,15 @@ impl Checkpoints {
         self.replace_manifest(std::mem::take(blocks));
         self.give_back(&dead).await;
         Ok(())
+    }
+
+    /// What a root is about to name is on the drives, and stays there.
+    fn assert_settled(&self, blocks: &[Entry], dead: &[SegmentId]) {
+        let is_written = |entry: &Entry| self.base.writer.pending(entry.location).is_none();
+        let is_settled = blocks.iter().all(is_written) || canary::skips(Step::MetadataInFlight);
+        assert!(is_settled, "what a root names was written");
+        let stays = |entry: &Entry| !dead.contains(&entry.location.segment());
+        assert!(blocks.iter().all(stays), "a manifest lies in no segment that it leaves out");
     }
 
     /// What the checkpoint says, and which segments it leaves out because nothing needs them.
@@ -323,6 +337,8 @@ impl Checkpoints {
         }));
         let shard = self.base.writer.shard();
         let next_segment = self.base.common.allocator.lock().next();
+        let is_known = |info: &Rc<SegmentInfo>| info.id.get() < next_segment;
+        assert!(fresh.iter().all(is_known), "no number is given to another segment again");
         let map = self.base.map.manifest();
         (Manifest { shard, generation, cut, next_segment, segments, map }, dead)
     }
@@ -336,6 +352,7 @@ impl Checkpoints {
         }
         let describe = |(id, live): (SegmentId, u32)| {
             let segment = table.get(id)?;
+            assert_eq!(segment.info.stream, Stream::Metadata, "a manifest lies in metadata");
             let (info, stripes) = (SegmentInfo::clone(&segment.info), Some(segment.stripes));
             Some(SegmentRecord { info, roll_from: None, stripes, live }.to_bytes())
         };

@@ -294,7 +294,9 @@ impl Destage {
     fn take_trimmable(&self) -> Option<u64> {
         let mut through = None;
         while self.can_trim() {
-            through = self.handed.borrow_mut().pop_front().map(|(through, _)| through).or(through);
+            let next = self.handed.borrow_mut().pop_front().map(|(through, _)| through);
+            assert!(through <= next, "the log is trimmed in the order in which it was taken");
+            through = next.or(through);
         }
         through
     }
@@ -365,6 +367,7 @@ impl Destage {
             base.events.raise(Event::Advanced);
         }));
         self.base.events.until(Event::Advanced, || flushed.borrow().is_some() || no_space()).await;
+        assert!(self.base.log.is_empty(), "a log that takes no more stays empty");
         let done = flushed.take();
         done.unwrap_or_else(|| Err(refused()))
     }

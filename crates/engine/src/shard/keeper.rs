@@ -205,7 +205,11 @@ impl MapKeeper {
                         return Err(error);
                     }
                 }
-                done => return done,
+                done => {
+                    let has_room = self.base.map.room() >= entries;
+                    assert!(done.is_err() || has_room, "the map has room for what it learns");
+                    return done;
+                }
             }
         }
     }

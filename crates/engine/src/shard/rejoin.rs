@@ -140,6 +140,8 @@ impl Remake {
     /// One stripe at a time: hosts feel each, and with four at once the median of what they ask for was 1.7 times that with
     /// one (`bench upkeep latency`).
     async fn make_part(&self, part: &Part, drive: u16, progress: &Progress) -> Result<()> {
+        let member = part.info.members[part.column];
+        assert_eq!(member.drive, drive, "what is made anew is of the drive");
         if !canary::skips(Step::RejoinHeaders) {
             self.base.writer.segments().resync_member_header(&part.info, part.column).await?;
         }

@@ -37,6 +37,7 @@ pub struct Progress {
 
 impl Progress {
     pub fn found(&self, found: Scrubbed) {
+        assert!(found.repaired <= found.damaged, "what is put right was damaged");
         add(&self.damaged, found.damaged);
         add(&self.repaired, found.repaired);
         add(&self.lost, found.lost);
@@ -151,6 +152,9 @@ impl Scrub {
     }
 
     async fn scrub_part(&self, part: &Part, progress: &Progress) -> Result<()> {
+        let is_written = |segment: &Segment| part.stripes <= segment.stripes;
+        let is_there = self.base.table().get(part.info.id).is_none_or(is_written);
+        assert!(is_there, "what is checked was written");
         let segments = self.base.writer.segments();
         let mut found = segments.scrub_headers(&part.info).await;
         let done = self.scrub_stripes(part, progress, &mut found).await;

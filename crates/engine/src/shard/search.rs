@@ -93,6 +93,7 @@ impl SpaceSearch {
             if self.base.has_ended() {
                 return;
             }
+            assert_eq!(self.ended.get(), self.begun.get(), "searches are made one at a time");
             self.begun.set(self.asked.get());
             let done = self.tidy().await;
             self.ended.set(self.begun.get());

@@ -323,7 +323,8 @@ impl Ring {
     pub fn publish(&self, may: bool) -> Result<()> {
         let taken = self.position();
         self.store(TAKEN_AT, taken)?;
-        self.published.set(taken);
+        let before = self.published.replace(taken);
+        assert!(before <= taken, "what a host was told is in the log stays there");
         let blocks = self.promise.borrow().as_ref().map_or(0, Promise::left);
         let room = self
             .identity
@@ -455,13 +456,15 @@ impl Ring {
 
     /// All that was there when this was asked for is in the log.
     pub fn answer(&self, asked: u64) {
-        self.answered.set(asked);
+        let before = self.answered.replace(asked);
+        assert!(before <= asked && asked <= self.asked.get(), "what is answered was asked");
         self.done.raise();
     }
 
     /// What was asked for so far cannot be done now.
     pub fn refuse(&self, asked: u64) {
-        self.refused.set(asked);
+        let before = self.refused.replace(asked);
+        assert!(before <= asked && asked <= self.asked.get(), "what is refused was asked");
         self.done.raise();
     }
 

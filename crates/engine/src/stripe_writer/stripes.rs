@@ -14,6 +14,7 @@ impl Writer {
         if self.has_partial(stream) {
             self.submit(stream).await;
         }
+        assert_eq!(self.turns[index(stream)].available(), 0, "who begins a stripe has the turn");
         let place = &self.open[index(stream)];
         let spent =
             |open: &mut Open| open.builder.is_none() && open.next >= open.info.geometry.stripes();
@@ -30,6 +31,7 @@ impl Writer {
         if let Some((info, stripe)) = next {
             let builder = self.segments.begin(info, stripe).await;
             if let Some(open) = place.borrow_mut().as_mut() {
+                assert!(open.builder.is_none(), "one stripe of a stream is filled at a time");
                 open.builder = Some(builder);
                 open.next = stripe + 1;
             }
@@ -90,6 +92,7 @@ impl Writer {
 
     /// Gives the stream's stripe to be written, in the background.
     pub(super) async fn submit(self: &Rc<Self>, stream: Stream) {
+        assert_eq!(self.turns[index(stream)].available(), 0, "who ends a stripe has the turn");
         self.in_flight.acquire(1).await;
         let builder = {
             let mut open = self.open[index(stream)].borrow_mut();
@@ -106,7 +109,7 @@ impl Writer {
         };
         let info = Rc::clone(builder.info());
         assert!(info.stream == stream && !builder.is_empty(), "what is given out is the stream's");
-        self.table.borrow_mut().stripe_begun(info.id);
+        self.table.borrow_mut().stripe_begun(info.id, builder.stripe());
         let this = Rc::clone(self);
         reactor::spawn_behind(async move {
             let done = this.segments.write(builder.seal(sequence).await).await;

@@ -107,6 +107,7 @@ impl<'a> Writing<'a> {
     /// Writes to one drive. May be called again after a failure: the same goes to the same place.
     pub async fn write(&self, index: u16, drive: &Drive) -> Result<()> {
         let area = self.kept.area;
+        assert!(self.edit.len().is_multiple_of(PAGE), "whole pages are written");
         let pages = u32_of(self.edit.len() / PAGE);
         let place = self.kept.place(index);
         let at = match place.room(area, pages).filter(|_| pages > 0) {
@@ -145,6 +146,8 @@ struct Pending<'a> {
 impl Pending<'_> {
     fn done(self, edit: &Edit) -> Result<()> {
         let mut catalog = self.kept.catalog.lock();
+        let is_next = catalog.generation + 1 == self.generation;
+        assert!(is_next, "one change of the catalog is made at a time");
         catalog.apply(edit).map_err(refused)?;
         catalog.generation = self.generation;
         drop(catalog);

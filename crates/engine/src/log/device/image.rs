@@ -25,6 +25,7 @@ impl Image {
 impl Store {
     /// Has what is stored from now on gather in memory apart from the devices, too.
     pub fn begin_image(&self, ring_bytes: u64) -> Result<()> {
+        assert!(self.direct.get(), "an image is made while records go straight to the devices");
         *self.image.borrow_mut() = Some(Image::new(ring_bytes)?);
         self.changes.set(self.changes.get() + 1);
         Ok(())
@@ -32,7 +33,7 @@ impl Store {
 
     /// Has records go to the devices by group commit from now on, from the image, which has all there is.
     pub fn go_behind(&self) {
-        debug_assert!(self.image.borrow().is_some(), "there is an image to commit from");
+        assert!(self.image.borrow().is_some(), "there is an image to commit from");
         self.direct.set(false);
     }
 

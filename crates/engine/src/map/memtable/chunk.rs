@@ -110,6 +110,12 @@ impl Chunk {
         self.slots.is_empty()
     }
 
+    /// Whether it has slots, no more than there may be, and a version of each, or none of any.
+    pub const fn is_whole(&self) -> bool {
+        let (slots, versions) = (self.slots.len(), self.versions.len());
+        slots > 0 && slots <= CHUNK && (versions == 0 || versions == slots)
+    }
+
     pub fn get(&self, n: usize) -> Option<(&Slot, Version)> {
         Some((self.slots.get(n)?, self.version(n)))
     }

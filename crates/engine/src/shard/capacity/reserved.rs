@@ -113,7 +113,10 @@ pub struct Lowering {
 impl Lowering {
     /// So many blocks of it are the volume's own, or nobody knows: nobody else has what they leave.
     pub fn found(&mut self, alone: Option<u64>) {
-        let promised = self.capacity.promised.get() - self.alone.unwrap_or(0);
+        let (promised, before) = (self.capacity.promised.get(), self.alone.unwrap_or(0));
+        assert!(before <= promised, "what is looked up anew was promised");
+        assert!(alone.unwrap_or(0) <= self.range, "no more is a volume's own than there is");
+        let promised = promised - before;
         self.capacity.promised.set(promised + alone.unwrap_or(0));
         self.alone = alone;
     }

@@ -366,6 +366,8 @@ impl Front {
             }
             (at, since_yield) = (at + run, since_yield + run);
         }
+        let Replaced { all, alone, .. } = replaced;
+        assert!(alone <= all && all <= blocks, "no more is replaced than is written");
         Ok(replaced)
     }
 

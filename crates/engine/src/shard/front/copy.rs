@@ -32,6 +32,8 @@ impl Front {
         to.check_change(copy.to, copy.length)?;
         let is_own = from.sees.is_none() && from.ancestors().is_none();
         assert!(is_own, "what a snapshot sees, or a clone inherits, is copied by its contents");
+        let is_whole = (copy.from | copy.to | copy.length).is_multiple_of(BLOCK_BYTES);
+        assert!(is_whole, "whole blocks are shared");
         from.check(copy.from, copy.length)?;
         if self.is_reserved(from.view) || self.is_reserved(to.view) {
             // What is kept would not suffice for what is shared: as whoever copies learns, if not before.

@@ -375,7 +375,7 @@ impl Front {
         ancestors: Option<&Arc<[Ancestor]>>,
         out: &mut [u8],
     ) -> Result<()> {
-        debug_assert!(out.len().is_multiple_of(BLOCK));
+        assert!(out.len().is_multiple_of(BLOCK), "whole blocks are read");
         let plan = self.resolve(first, ancestors, u32_of(out.len() / BLOCK));
         match self.copy_known(plan, out) {
             Outcome::Done => Ok(()),

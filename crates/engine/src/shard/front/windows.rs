@@ -45,6 +45,7 @@ impl Windows {
 
     /// It is served by these tasks from now on.
     pub fn add(&self, ring: Rc<Ring>, tasks: Vec<Task<()>>) {
+        assert!(self.of(ring.volume.view).is_none(), "a volume has one ring in a shard");
         self.rings.borrow_mut().push((ring, tasks));
     }
 
@@ -215,6 +216,7 @@ impl Front {
         mut reserved: Reserved<'_>,
         data: &[u8],
     ) -> Result<bool> {
+        assert!(ring.stored.get().is_none(), "one record of a ring is stored at a time");
         reserved.fill(data)?;
         let stored = reserved.commit()?;
         let blocks = u64_of(data.len() / BLOCK);
@@ -365,7 +367,7 @@ impl Front {
     pub async fn serve_window(&self, ring: &Ring) {
         while !ring.has_ended() && !self.base.is_over() {
             let asked = ring.asked();
-            ring.is_taking.set(true);
+            assert!(!ring.is_taking.replace(true), "one task takes what is in a ring");
             let taken = self.take_all(ring).await;
             ring.is_taking.set(false);
             if taken.is_err() {

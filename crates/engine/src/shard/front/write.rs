@@ -225,6 +225,8 @@ impl Front {
     #[inline]
     fn store(&self, walk: &mut Walk, mut reserved: Reserved<'_>, data: &[u8]) -> Result<()> {
         assert_eq!(data.len(), usize32(walk.blocks) * BLOCK, "a write keeps its data");
+        assert!(walk.committed.is_none(), "one record of a write is stored at a time");
+        assert!(walk.promise.is_some(), "a write is let in before it is stored");
         let begin = usize32(walk.blocks - walk.left()) * BLOCK;
         reserved.fill(&data[begin..begin + reserved.left()]).map_err(|e| self.why(e))?;
         let Some(blocks) = NonZeroU32::new(u32_of(walk.next().1)) else {

@@ -25,6 +25,8 @@ impl MapKeeper {
     pub async fn learn(&self, header: &StripeHeader) -> Result<()> {
         let is_next = header.sequence == self.applied.get() + 1;
         assert!(is_next || canary::has(Canary::ReplaysInWrongOrder), "stripes are learnt in order");
+        let is_there = self.base.table().get(header.segment).is_some();
+        assert!(is_there, "a stripe is learnt while its segment is there");
         let (mut learnt, mut placed) = (0, 0);
         for record in header.placed() {
             placed += record.crcs.len() * usize::from(record.owner.has_contents());

@@ -28,7 +28,8 @@ impl Reclaim {
         let is_first = self.emptying.borrow_mut().insert(victim);
         assert!(is_first, "a segment is emptied by one at a time");
         let emptied = self.move_out(victim).await;
-        self.emptying.borrow_mut().remove(&victim);
+        let was_ours = self.emptying.borrow_mut().remove(&victim);
+        assert!(was_ours, "a segment is emptied by one at a time");
         emptied
     }
 

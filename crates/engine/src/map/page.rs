@@ -385,9 +385,23 @@ impl<'a> Page<'a> {
 
     /// Of the items over the blocks of item `last`, of which it is the oldest, the newest that is not newer than `as_of`.
     pub fn version_of(&self, last: usize, as_of: Version) -> Option<usize> {
-        let start = self.start(last);
-        let newer = |i: usize| self.start(i) < start || self.raw_version(i) > as_of.get();
-        let (mut low, mut high) = (0, last + 1);
+        let Shape { key_bits, at, .. } = self.parsed.shape;
+        let start = |i: usize| bits::get(self.bytes, at.keys, i, key_bits);
+        let of = start(last);
+        let newer = |i: usize| start(i) < of || self.raw_version(i) > as_of.get();
+        if newer(last) {
+            return None;
+        }
+        // Most stacks are low: back from the end in steps that double, and then between the last two.
+        let (mut low, mut high, mut step) = (0, last, 1);
+        while low < high {
+            let before = high.saturating_sub(step);
+            if newer(before) {
+                low = before + 1;
+                break;
+            }
+            (high, step) = (before, step * 2);
+        }
         while low < high {
             let middle = usize::midpoint(low, high);
             if newer(middle) {
@@ -396,7 +410,7 @@ impl<'a> Page<'a> {
                 high = middle;
             }
         }
-        (low <= last).then_some(low)
+        Some(low)
     }
 
     /// The number of item `i`'s first checksum.

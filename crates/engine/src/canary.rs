@@ -240,6 +240,8 @@ pub enum Step {
     SnapshotCarries,
     /// A hole of a clone hides what its parent has, wherever in the map it comes to lie.
     CloneHoles,
+    /// What comes into the map is not known to be absent any more.
+    AbsentForgets,
     /// What a clone sees of its parent stays when the snapshot goes that it was made of.
     CloneHolds,
     /// What was acknowledged before a volume is rolled back is in the snapshot that is kept of it.
@@ -262,7 +264,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 72] = [
+    pub const ALL: [Self; 73] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -325,6 +327,7 @@ impl Step {
         Self::SnapshotWaits,
         Self::SnapshotCarries,
         Self::CloneHoles,
+        Self::AbsentForgets,
         Self::CloneHolds,
         Self::RollbackWriters,
         Self::OpeningVersions,

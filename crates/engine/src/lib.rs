@@ -20,6 +20,7 @@ pub mod log;
 pub mod map;
 mod pages;
 mod partial;
+mod parts;
 mod pool;
 mod quotas;
 mod reading;

@@ -69,6 +69,11 @@ pub const CLONES_DEEP_MAX: usize = 64;
 pub(crate) const OWNERS_BLOCKS: u64 = 256;
 pub(crate) const OWNERS_KEPT: usize = 4096;
 
+/// Blocks of clones of which a shard knows, part by part, whether its map has nothing of their own, and so many parts:
+/// 8 GiB of them, in a third of a MiB.
+pub(crate) const ABSENT_BLOCKS: u64 = 512;
+pub(crate) const ABSENT_KEPT: usize = 4096;
+
 /// Objects of one pool at most, where its drives are large enough: volumes, snapshots, clones and groups.
 pub const OBJECTS_MAX: usize = 1 << 17;
 

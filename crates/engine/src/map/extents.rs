@@ -90,6 +90,11 @@ impl Extents {
         })
     }
 
+    /// Whether the last piece is of blocks that there is nothing of.
+    pub(super) fn ends_absent(&self) -> bool {
+        self.pieces.last().is_some_and(|last| last.kind == Kind::Absent)
+    }
+
     pub(super) fn push_hole(&mut self, first: u64, count: u32) {
         self.push(first, count, Kind::Hole);
     }

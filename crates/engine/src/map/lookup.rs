@@ -59,6 +59,28 @@ pub(super) fn step(
     step_by(Filters::Asked, state, held, at, limit, as_of, out)
 }
 
+/// As [`step`], of the newest of a clone's own view: what that has nothing of is remembered, and passed by from then on.
+fn step_of_clone(
+    state: &mut State,
+    held: &[Held],
+    at: Flat,
+    limit: Flat,
+    out: &mut Extents,
+) -> Result<Step> {
+    let absent = state.absent.until(at, limit);
+    if absent > at {
+        out.push_absent(unflat(at).block, low32(low64(absent - at)));
+        return Ok(Step::Until(absent, Version::FIRST));
+    }
+    let step = step(state, held, at, limit, Version::LAST, out)?;
+    if let Step::Until(next, _) = step
+        && out.ends_absent()
+    {
+        state.absent.note(at, next);
+    }
+    Ok(step)
+}
+
 /// From which version on something is so, and the last one in which it is: none for the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
@@ -199,11 +221,13 @@ fn ask_leaf(
         let Some(seen) = page.version_of(i, as_of) else {
             return Ok(Said::Nothing(limit.min(run.end())));
         };
-        (i, since) = (seen, page.version(seen)?);
-        let end = run.end();
-        run = page.run(i)?;
-        if run.end() != end {
-            return Err(crate::format::Bad::Field("blocks of a stack"));
+        since = page.version(seen)?;
+        if seen != i {
+            let end = run.end();
+            (i, run) = (seen, page.run(seen)?);
+            if run.end() != end {
+                return Err(crate::format::Bad::Field("blocks of a stack"));
+            }
         }
     }
     if run.end() <= at {
@@ -311,12 +335,41 @@ impl<P: Pages> Map<P> {
         count: u32,
         out: &mut Extents,
     ) -> Result<()> {
+        let step = |state: &mut State, held: &[Held], at, end, out: &mut Extents| {
+            step(state, held, at, end, version, out)
+        };
+        self.lookup_by(step, view, first, count, out).await
+    }
+
+    /// As [`lookup`](Self::lookup), for a clone, which has little of its own as a rule: what it has nothing of is
+    /// remembered.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup).
+    pub async fn lookup_own(
+        &self,
+        view: View,
+        first: u64,
+        count: u32,
+        out: &mut Extents,
+    ) -> Result<()> {
+        self.lookup_by(step_of_clone, view, first, count, out).await
+    }
+
+    async fn lookup_by(
+        &self,
+        step: impl Fn(&mut State, &[Held], Flat, Flat, &mut Extents) -> Result<Step>,
+        view: View,
+        first: u64,
+        count: u32,
+        out: &mut Extents,
+    ) -> Result<()> {
         out.clear();
         let mut at = super::flat::flat(view, first);
         let end = at + Flat::from(count);
         let mut held = Vec::new();
         while at < end {
-            let step = step(&mut self.state.borrow_mut(), &held, at, end, version, out);
+            let step = step(&mut self.state.borrow_mut(), &held, at, end, out);
             match step {
                 Ok(Step::Until(next, _)) => at = next,
                 Ok(Step::Need(entry, worth)) => self.fetch(entry, worth, &mut held).await?,
@@ -347,12 +400,33 @@ impl<P: Pages> Map<P> {
         count: u32,
         out: &mut Extents,
     ) -> u32 {
+        let step = |state: &mut State, held: &[Held], at, end, out: &mut Extents| {
+            step(state, held, at, end, version, out)
+        };
+        self.known_by(step, view, first, count, out)
+    }
+
+    /// As [`lookup_known`](Self::lookup_known), for a clone, as [`lookup_own`](Self::lookup_own) is.
+    #[must_use]
+    pub fn lookup_own_known(&self, view: View, first: u64, count: u32, out: &mut Extents) -> u32 {
+        self.known_by(step_of_clone, view, first, count, out)
+    }
+
+    #[inline]
+    fn known_by(
+        &self,
+        step: impl Fn(&mut State, &[Held], Flat, Flat, &mut Extents) -> Result<Step>,
+        view: View,
+        first: u64,
+        count: u32,
+        out: &mut Extents,
+    ) -> u32 {
         out.clear();
         let begin = super::flat::flat(view, first);
         let (mut at, end) = (begin, begin + Flat::from(count));
         let mut state = self.state.borrow_mut();
         while at < end {
-            match step(&mut state, &[], at, end, version, out) {
+            match step(&mut state, &[], at, end, out) {
                 Ok(Step::Until(next, _)) => at = next,
                 // Whoever waits for the page is told what is wrong with it.
                 Ok(Step::Need(..)) | Err(_) => break,

@@ -19,6 +19,7 @@
 //! A block may have several versions (decision 0026). Each stays where it is in the order of levels: newer ones are
 //! never below older ones, but for what was learnt again after a crash, which hides what is not older below it. What no snapshot sees any more is superseded wherever two versions meet.
 
+mod absent;
 mod bits;
 mod cache;
 mod changes;
@@ -52,6 +53,7 @@ pub use limits::MapLimits;
 pub use lookup::Period;
 
 use crate::address::{BLOCK, Encoding, Entry, Key, Location, Stored, Version, View};
+use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use flat::{Flat, flat};
@@ -136,7 +138,7 @@ pub struct MapStatus {
     pub levels: [u64; limits::LEVELS],
     /// Bytes of filters in memory.
     pub filters: u64,
-    /// Bytes of memory held: memtables, cache, filters, table descriptors.
+    /// Bytes of memory held: memtables, cache, filters, table descriptors, what clones are known to have nothing of.
     pub memory: u64,
     pub cache_hits: u64,
     pub cache_misses: u64,
@@ -236,6 +238,7 @@ impl<P: Pages> Map<P> {
             let at = start + Flat::from(stdx::num::u64_of(n));
             state.active.insert(&self.pages, at, version, stored(n));
         }
+        learnt(&mut state, start, start + Flat::from(stdx::num::u64_of(count)));
     }
 
     /// `count` blocks of a view from `first` on are holes, since a version. Takes 2 entries of room.
@@ -250,6 +253,7 @@ impl<P: Pages> Map<P> {
         let mut state = self.state.borrow_mut();
         assert!(state.takes(2), "room is reserved before inserting");
         state.active.insert_hole(&self.pages, start, start + Flat::from(count), version);
+        learnt(&mut state, start, start + Flat::from(count));
     }
 
     /// Does a bounded piece of the work that is due: flushes a memtable that is nearly full, or
@@ -339,6 +343,13 @@ impl<P: Pages> Map<P> {
             reads: self.reads.get(),
             filters_missing: state.filters_missing,
         }
+    }
+}
+
+/// Something came to be at positions `from..to`.
+fn learnt(state: &mut State, from: Flat, to: Flat) {
+    if !canary::skips(Step::AbsentForgets) {
+        state.absent.forget(from, to);
     }
 }
 

@@ -1,5 +1,6 @@
 //! All that the map is, changed by synchronous functions only.
 
+use super::absent::Absent;
 use super::cache::Cache;
 use super::filter::Width;
 use super::flat::{END, Flat};
@@ -10,7 +11,7 @@ use std::rc::Rc;
 
 pub(super) struct State {
     pub limits: MapLimits,
-    /// Takes inserts.
+    /// Takes inserts: what is there is absent no more.
     pub active: Memtable,
     /// Being flushed; it stays until its run is part of the map.
     pub frozen: Memtable,
@@ -19,6 +20,8 @@ pub(super) struct State {
     /// Each older than the one before.
     pub levels: [Level; LEVELS],
     pub cache: Cache,
+    /// What is in none of those, as far as it was looked for and is remembered.
+    pub absent: Absent,
     pub next_table: u64,
     /// Tables from this number on say whether they have references.
     pub told_from: u64,
@@ -51,6 +54,7 @@ impl State {
             runs: Vec::new(),
             levels: [const { Level::EMPTY }; LEVELS],
             cache: Cache::new(limits.cache),
+            absent: Absent::new(),
             next_table: 1,
             told_from: 1,
             version: 0,
@@ -145,7 +149,7 @@ impl State {
     pub fn bytes(&self) -> usize {
         let memtables = self.active.bytes() + self.frozen.bytes();
         let tables: usize = self.sorted().map(Level::bytes).sum();
-        memtables + self.cache.bytes() + self.filter_bytes + tables
+        memtables + self.cache.bytes() + self.absent.bytes() + self.filter_bytes + tables
     }
 
     /// Counts the filter of a table that becomes part of the map, or drops it for want of room.

@@ -20,9 +20,9 @@ pub struct Taken {
 
 /// Up to which record the log has something that snapshots see.
 struct Cuts {
-    /// Of those there were when the shard was opened.
-    opened: u64,
-    /// Of others, as long as the log has that record.
+    /// Of any of them: of those there were when the shard was opened, and since.
+    last: Cell<u64>,
+    /// Of those taken since, as long as the log has that record.
     since: RefCell<BTreeMap<(View, Version), u64>>,
     /// The last one that the map is known to have all of.
     settled: Cell<u64>,
@@ -31,7 +31,7 @@ struct Cuts {
 impl Cuts {
     /// Of a shard whose log ends before this record.
     fn new(opened: u64) -> Self {
-        Self { opened, since: RefCell::default(), settled: Cell::new(0) }
+        Self { last: Cell::new(opened), since: RefCell::default(), settled: Cell::new(0) }
     }
 
     /// The record before which the log has all that a snapshot sees that was taken since the opening.
@@ -39,14 +39,10 @@ impl Cuts {
         self.since.borrow().get(&(view, sees)).copied()
     }
 
-    /// The record before which the log has all that any snapshot sees.
-    fn last(&self) -> u64 {
-        self.since.borrow().values().copied().fold(self.opened, u64::max)
-    }
-
     fn add(&self, taken: &[Taken], cut: u64) {
         let mut since = self.since.borrow_mut();
         since.extend(taken.iter().map(|taken| ((taken.view, taken.sees), cut)));
+        self.last.set(self.last.get().max(cut));
     }
 
     /// The map has all before this record: what was said of those is not needed any more.
@@ -83,7 +79,8 @@ impl Carrying {
     /// Whether the map has all that a snapshot sees.
     pub fn has(&self, view: View, sees: Version) -> bool {
         let tail = self.base.log.tail();
-        tail >= self.cut_of(view, sees) || canary::skips(Step::SnapshotCarries)
+        let has = tail >= self.cuts.last.get() || tail >= self.cut_of(view, sees);
+        has || canary::skips(Step::SnapshotCarries)
     }
 
     /// The record before which the log has all that a snapshot sees. Of one that was there at the opening that is what the
@@ -106,7 +103,7 @@ impl Carrying {
     /// # Errors
     /// As [`carry`](Self::carry).
     pub async fn carry_all(&self) -> Result<()> {
-        let cut = self.cuts.last();
+        let cut = self.cuts.last.get();
         self.carry_before(|| cut).await
     }
 

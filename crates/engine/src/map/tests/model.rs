@@ -213,6 +213,9 @@ struct Bench {
     jobs: Vec<Job>,
 }
 
+/// Bytes at most of what it is known to have nothing of.
+const ABSENT: usize = crate::limits::ABSENT_KEPT * 84;
+
 /// A view that has a parent: its holes hide something.
 const CLONE: u32 = 2;
 
@@ -459,7 +462,22 @@ impl Bench {
         for as_of in snapshots.chain([Version::LAST]) {
             self.lookup_as_of(view, as_of, first, count);
         }
+        if view == CLONE {
+            self.lookup_own(first, count);
+        }
         self.compare(view, first, count);
+    }
+
+    /// What it has nothing of is remembered, and believed the next time.
+    fn lookup_own(&self, first: u64, count: u32) {
+        let (view, mut out) = (View::new(CLONE), Extents::default());
+        for _ in 0..2 {
+            let known = self.map.lookup_own_known(view, first, count, &mut out);
+            self.check_found(CLONE, Version::LAST, first, known, &out);
+        }
+        if now(self.map.lookup_own(view, first, count, &mut out)).is_ok() {
+            self.check_found(CLONE, Version::LAST, first, count, &out);
+        }
     }
 
     fn lookup_as_of(&self, view: u32, as_of: Version, first: u64, count: u32) {
@@ -467,6 +485,10 @@ impl Bench {
         if now(self.map.lookup_as_of(View::new(view), as_of, first, count, &mut out)).is_err() {
             return;
         }
+        self.check_found(view, as_of, first, count, &out);
+    }
+
+    fn check_found(&self, view: u32, as_of: Version, first: u64, count: u32, out: &Extents) {
         let mut next = first;
         for extent in out.iter() {
             assert_eq!(extent.first, next, "no gap");
@@ -807,7 +829,7 @@ fn run(ops: Vec<Op>) {
         let bytes = usize64(bench.map.status().memory);
         let limits = limits();
         assert!(
-            bytes <= 8 * limits.memtable + limits.cache + limits.filters + (64 << 10),
+            bytes <= 8 * limits.memtable + limits.cache + limits.filters + (64 << 10) + ABSENT,
             "{bytes}"
         );
     }

@@ -115,6 +115,96 @@ fn the_holes_of_clones_are_missed() {
     misses(Step::CloneHoles, "block 100 of dev", what_a_clone_gave_back_stays_away);
 }
 
+fn back_to(volume: &str, snapshot: &str) -> RollbackSpec {
+    let (volume, snapshot) = (volume.into(), snapshot.into());
+    RollbackSpec { volume, snapshot, keep: None, created: 1_800_000_000 }
+}
+
+/// Where it was looked for, a clone is known to have nothing of its own: until something comes there, whatever it is and
+/// whoever brings it, and wherever that lies.
+#[test]
+fn what_comes_to_a_clone_is_found_where_it_was_known_to_have_nothing() {
+    reactor::simulate(9, async {
+        let (drives, log, pool, v) = made(2).await;
+        let mut model = Model::new();
+        put(&v, &mut model, 0, 300, 1).await;
+        put(&v, &mut model, 600, 300, 600).await;
+        take(&pool, "mon").await;
+        let mut of_dev = model.clone();
+        let mut dev = cloned(&pool, "db", "mon", "dev").await;
+        put(&v, &mut model, 0, 1024, 5000).await;
+        live(&pool).await;
+        for turn in 0..3 {
+            let at = 100 * turn;
+            // Pages are read the first time; the other times nobody looks for them.
+            for _ in 0..3 {
+                check(&dev, &of_dev).await;
+            }
+            put(&dev, &mut of_dev, at, 10, 20_000 + at).await;
+            trim(&dev, &mut of_dev, at + 20, 10).await;
+            put(&dev, &mut of_dev, at + 300, 10, 30_000 + at).await;
+            dev.copy_from(&v, (at + 600) * B, (at + 600) * B, 10 * B).await.unwrap();
+            (at + 600..at + 610).for_each(|n| _ = of_dev.insert(n, model[&n]));
+            // In the log, then carried while it is looked for, then moved.
+            check(&dev, &of_dev).await;
+            live(&pool).await;
+            check(&dev, &of_dev).await;
+            if turn == 1 {
+                empty_all(&pool).await;
+                check(&dev, &of_dev).await;
+            }
+        }
+        take_of(&pool, "dev", "a").await;
+        let before = of_dev.clone();
+        put(&dev, &mut of_dev, 0, 100, 40_000).await;
+        trim(&dev, &mut of_dev, 650, 20).await;
+        live(&pool).await;
+        check(&dev, &of_dev).await;
+        // Hosts have another view from then on.
+        dev = pool.rollback_volume(back_to("dev", "a")).await.unwrap();
+        of_dev = before;
+        for _ in 0..2 {
+            check(&dev, &of_dev).await;
+            put(&dev, &mut of_dev, 40, 10, 50_000).await;
+            trim(&dev, &mut of_dev, 150, 60).await;
+            live(&pool).await;
+            check(&dev, &of_dev).await;
+            put(&dev, &mut of_dev, 155, 1, 60_000).await;
+            check(&dev, &of_dev).await;
+        }
+        let mut pool = reopened(&drives, &log, pool).await;
+        for _ in 0..2 {
+            dev = pool.volume("dev").unwrap();
+            check(&dev, &of_dev).await;
+            put(&dev, &mut of_dev, 270, 10, 70_000).await;
+            check(&dev, &of_dev).await;
+            pool = reopened(&drives, &log, pool).await;
+        }
+        dev = pool.volume("dev").unwrap();
+        check(&dev, &of_dev).await;
+        // All that it inherits comes to it; then its parents go.
+        pool.detach_volume("dev").await.unwrap();
+        super::detach::detached(&pool).await;
+        check(&dev, &of_dev).await;
+        pool.delete_snapshot("dev", "a").await.unwrap();
+        pool.delete_snapshot("db", "mon").await.unwrap();
+        pool.delete_volume("db").await.unwrap();
+        assert_eq!(live(&pool).await, of_dev.len() as u64);
+        check(&dev, &of_dev).await;
+        pool.close().await.unwrap();
+        check_drives(&drives, &log).await;
+    });
+}
+
+#[test]
+fn what_is_not_forgotten_to_be_absent_is_missed() {
+    misses(
+        Step::AbsentForgets,
+        "block 0 of dev",
+        what_comes_to_a_clone_is_found_where_it_was_known_to_have_nothing,
+    );
+}
+
 #[test]
 fn what_a_clone_began_with_stays_when_its_snapshot_goes_and_its_volume() {
     reactor::simulate(3, async {
@@ -336,6 +426,8 @@ impl World {
         let (count, blocks) = (1 + prng.below(40), v.len() / B);
         let first = prng.below(blocks - count);
         self.made += count;
+        // What is found here, or not, is remembered when it changes.
+        v.read(first * B, &mut vec![0; usize64(count) * BLOCK]).await.unwrap();
         match prng.below(100) {
             0..50 => put(&v, &mut of.model, first, count, 1000 * self.made).await,
             50..65 => trim(&v, &mut of.model, first, count).await,

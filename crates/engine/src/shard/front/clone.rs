@@ -17,23 +17,25 @@ use crate::volume::state::{Ancestor, State};
 
 impl Front {
     /// Finds out where the ancestors have what a plan has nothing of, as far as nothing has to be waited for.
-    pub(super) fn inherit_known(&self, plan: &mut Plan) {
-        let Some(ancestors) = plan.ancestors.clone() else { return };
-        let asks = self.skip_to_owners(plan, &ancestors);
-        for (n, Ancestor { view, sees }) in ancestors.iter().copied().enumerate().filter(|_| asks) {
+    pub(super) fn inherit_known(&self, plan: &mut Plan, ancestors: &[Ancestor]) {
+        let mut next = self.skip_to_owners(plan, ancestors);
+        while let Some(n) = next {
+            let Ancestor { view, sees } = ancestors[n];
+            let has_all = self.carry.has(view, sees);
             let mut before = plan.pieces.len();
             while let Some(Piece { at, count, .. }) = plan.inherited(n, &mut before) {
-                if !self.carry.has(view, sees) {
+                if !has_all {
                     plan.push(at, count, Place::Inherited { from: n });
                     continue;
                 }
                 let (first, extents) = (plan.first.block + u64::from(at), &mut plan.extents);
                 let known = self.base.map.lookup_known_as_of(view, sees, first, count, extents);
-                self.learn_inherited(plan, &ancestors, at, n);
+                self.learn_inherited(plan, ancestors, at, n);
                 if known < count {
                     plan.push(at + known, count - known, Place::Inherited { from: n });
                 }
             }
+            next = plan.asked_next(n + 1);
         }
         plan.pieces.sort_unstable_by_key(|piece| piece.at);
     }
@@ -41,10 +43,9 @@ impl Front {
     /// As [`inherit_known`](Self::inherit_known), reading pages of the map, but for what waits for the log to be carried.
     pub(super) async fn inherit(&self, plan: &mut Plan) -> Result<()> {
         let Some(ancestors) = plan.ancestors.clone() else { return Ok(()) };
-        if !self.skip_to_owners(plan, &ancestors) {
-            return Ok(());
-        }
-        for (n, Ancestor { view, sees }) in ancestors.iter().copied().enumerate() {
+        let mut next = self.skip_to_owners(plan, &ancestors);
+        while let Some(n) = next {
+            let Ancestor { view, sees } = ancestors[n];
             let mut before = plan.pieces.len();
             while let Some(Piece { at, count, .. }) = plan.inherited(n, &mut before) {
                 if !self.carry.has(view, sees) {
@@ -55,13 +56,15 @@ impl Front {
                 self.base.map.lookup_as_of(view, sees, first, count, extents).await?;
                 self.learn_inherited(plan, &ancestors, at, n);
             }
+            next = plan.asked_next(n + 1);
         }
         Ok(())
     }
 
-    /// Passes by the ancestors that are known to have nothing of what a plan is to ask them. Tells whether it is to ask any.
-    fn skip_to_owners(&self, plan: &mut Plan, ancestors: &[Ancestor]) -> bool {
-        let Some(first) = ancestors.first() else { return false };
+    /// Passes by the ancestors that are known to have nothing of what a plan is to ask them. Tells which one is to be asked
+    /// first.
+    fn skip_to_owners(&self, plan: &mut Plan, ancestors: &[Ancestor]) -> Option<usize> {
+        let first = ancestors.first()?;
         let mut before = plan.pieces.len();
         while let Some(Piece { at, count, .. }) = plan.inherited(0, &mut before) {
             let (mut at, end) = (at, at + count);
@@ -79,21 +82,21 @@ impl Front {
                 at += run;
             }
         }
-        plan.pieces.iter().any(|piece| matches!(piece.place, Place::Inherited { .. }))
+        plan.asked_next(0)
     }
 
     /// Takes what ancestor number `n` has of blocks from number `at` of the read on.
     fn learn_inherited(&self, plan: &mut Plan, ancestors: &[Ancestor], at: u32, n: usize) {
-        let last = n + 1 == ancestors.len();
+        let next = Some(n + 1).filter(|next| *next < ancestors.len());
         for Extent { first, count, contents } in plan.extents.iter() {
             let owner = match contents {
-                Contents::Absent if last => ancestors.len(),
+                Contents::Absent if next.is_none() => ancestors.len(),
                 Contents::Absent => continue,
                 Contents::Stored { .. } | Contents::Hole | Contents::Lost => n,
             };
             self.owners.note(&ancestors[0], first..first + u64::from(count), owner);
         }
-        plan.learn(at, n + 1);
+        plan.learn(at, next);
     }
 
     /// Reads whole blocks that neither their view has nor its ancestors before this one, once the map has all of these. Not

@@ -7,47 +7,34 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use stdx::num::{low32, usize64};
+use stdx::num::{low32, u64_of, usize64};
 
-use crate::address::{Version, View};
-use crate::limits::{OWNERS_BLOCKS, OWNERS_KEPT};
+use crate::limits::{CLONES_DEEP_MAX, OWNERS_BLOCKS, OWNERS_KEPT};
+use crate::parts::{Part, Parts};
 use crate::volume::state::Ancestor;
 
 /// Nobody looked yet.
-const UNKNOWN: u8 = u8::MAX;
-const _: () = assert!(crate::limits::CLONES_DEEP_MAX < UNKNOWN as usize);
+const UNKNOWN: u8 = 0;
+const _: () = assert!(CLONES_DEEP_MAX < u8::MAX as usize);
 
-/// Blocks of a clone next to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
-    /// The first ancestor: the others follow from it.
-    view: View,
-    sees: Version,
-    number: u64,
-}
+/// Of each block of a part its owner's number among the ancestors, or as many as there are of them where none has the
+/// block; and one more.
+type Found = [u8; usize64(OWNERS_BLOCKS)];
 
+/// What was found so far.
 #[derive(Debug)]
-struct Kept {
-    of: Part,
-    /// By its number among the ancestors; as many as there are of them where none has the block.
-    owners: [u8; usize64(OWNERS_BLOCKS)],
+pub struct Owners(RefCell<Parts<Found, OWNERS_KEPT>>);
+
+impl Default for Owners {
+    fn default() -> Self {
+        Self(RefCell::new(Parts::new([UNKNOWN; _])))
+    }
 }
 
-/// What was found so far, in places that follow from what it is of: the last one that came there.
-#[derive(Debug, Default)]
-pub struct Owners(RefCell<Vec<Option<Box<Kept>>>>);
-
-impl Part {
-    const fn new(first: &Ancestor, block: u64) -> Self {
-        Self { view: first.view, sees: first.sees, number: block / OWNERS_BLOCKS }
-    }
-
-    fn place(self) -> usize {
-        let of =
-            (u64::from(self.view.get()) << 32 | u64::from(self.sees.get())) ^ self.number << 20;
-        let mixed = (of ^ self.number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        usize64(mixed >> 32) % OWNERS_KEPT
-    }
+/// The part of a clone with a block, whose first ancestor this is: the others follow from it.
+fn part_of(first: &Ancestor, block: u64) -> Part {
+    let of = u64::from(first.view.get()) << 32 | u64::from(first.sees.get());
+    Part { of, number: block / OWNERS_BLOCKS }
 }
 
 /// Where a block is among those of its part.
@@ -59,39 +46,26 @@ impl Owners {
     /// Which of the ancestors that begin with `first` has a block, if that is known, and how many of those from there on are
     /// alike, in a range.
     pub fn of(&self, first: &Ancestor, blocks: Range<u64>) -> (Option<usize>, u32) {
-        let part = Part::new(first, blocks.start);
         let begin = within(blocks.start);
         let most = usize64(blocks.end - blocks.start).min(usize64(OWNERS_BLOCKS) - begin);
-        let count = |run: usize| low32(stdx::num::u64_of(run));
+        let count = |run: usize| low32(u64_of(run));
         let all = self.0.borrow();
-        match all.get(part.place()).and_then(Option::as_ref).filter(|kept| kept.of == part) {
-            None => (None, count(most)),
-            Some(kept) => {
-                let run = &kept.owners[begin..begin + most];
-                let owner = run[0];
-                let alike = run.iter().take_while(|other| **other == owner).count();
-                ((owner != UNKNOWN).then_some(usize::from(owner)), count(alike))
-            }
-        }
+        let Some(found) = all.get(part_of(first, blocks.start)) else { return (None, count(most)) };
+        let run = &found[begin..begin + most];
+        let owner = run[0];
+        let alike = run.iter().take_while(|other| **other == owner).count();
+        (owner.checked_sub(UNKNOWN + 1).map(usize::from), count(alike))
     }
 
     /// Blocks that were found in an ancestor, or in none of so many.
     pub fn note(&self, first: &Ancestor, blocks: Range<u64>, owner: usize) {
-        let Ok(owner) = u8::try_from(owner) else { return };
+        let Ok(owner) = u8::try_from(owner + 1) else { return };
         let mut all = self.0.borrow_mut();
-        if all.is_empty() {
-            all.resize_with(OWNERS_KEPT, || None);
-        }
         let mut at = blocks.start;
         while at < blocks.end {
-            let part = Part::new(first, at);
+            let part = part_of(first, at);
             let end = ((part.number + 1) * OWNERS_BLOCKS).min(blocks.end);
-            let kept = &mut all[part.place()];
-            let kept = match kept {
-                Some(kept) if kept.of == part => kept,
-                _ => kept.insert(Box::new(Kept { of: part, owners: [UNKNOWN; _] })),
-            };
-            kept.owners[within(at)..=within(end - 1)].fill(owner);
+            all.enter(part)[within(at)..=within(end - 1)].fill(owner);
             at = end;
         }
     }
@@ -100,6 +74,7 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::{Version, View};
 
     #[test]
     fn what_was_found_is_known_and_nothing_else() {
@@ -123,5 +98,18 @@ mod tests {
             owners.note(&other, part * 256..part * 256 + 1, 1);
         }
         assert_eq!(owners.of(&one, 256..300), (None, 44));
+    }
+
+    /// Half of them took each other's place.
+    #[test]
+    fn all_of_a_clone_of_4_gib_is_known_at_once() {
+        let version = Version::new(3).unwrap();
+        let first = Ancestor { view: View::new(7), sees: version };
+        let owners = Owners::default();
+        let blocks = (4_u64 << 30) / u64_of(crate::address::BLOCK);
+        let all = || (0..blocks).step_by(64);
+        all().for_each(|at| owners.note(&first, at..at + 1, usize64(at % 60)));
+        let known = all().filter(|at| owners.of(&first, *at..*at + 1).0 == Some(usize64(*at % 60)));
+        assert_eq!(u64_of(known.count()), blocks / 64);
     }
 }

@@ -25,7 +25,7 @@ pub struct Plan {
     pub pieces: Vec<Piece>,
     pub crcs: Vec<u32>,
     pub reading: Option<ReadGuard>,
-    /// What is asked where the view has nothing, if it is a clone's.
+    /// What is asked where the view has nothing, if it is a clone's: of a read that waits for some of that.
     pub ancestors: Option<Arc<[Ancestor]>>,
     /// To look up into.
     pub extents: Extents,
@@ -119,10 +119,10 @@ impl Plan {
     }
 
     /// Takes what the map said of blocks from number `at` of the read on, which is in `extents`. What it has nothing of is
-    /// to be asked of this ancestor.
-    pub fn learn(&mut self, at: u32, next: usize) {
+    /// to be asked of this ancestor, if of any.
+    pub fn learn(&mut self, at: u32, next: Option<usize>) {
         let extents = std::mem::take(&mut self.extents);
-        let has_next = self.ancestors.as_ref().is_some_and(|all| next < all.len());
+        let absent = || next.map_or(Place::Hole, |from| Place::Inherited { from });
         let mut at = at;
         for extent in extents.iter() {
             match extent.contents {
@@ -130,10 +130,8 @@ impl Plan {
                     Ok(()) => self.push_stored(at, location, crcs),
                     Err(error) => self.push(at, extent.count, Place::Lost(Box::new(error))),
                 },
-                Contents::Absent if has_next => {
-                    self.push(at, extent.count, Place::Inherited { from: next });
-                }
-                Contents::Hole | Contents::Absent => self.push(at, extent.count, Place::Hole),
+                Contents::Absent => self.push(at, extent.count, absent()),
+                Contents::Hole => self.push(at, extent.count, Place::Hole),
                 Contents::Lost => {
                     let lost = Box::new(lost(self.first.forward(u64::from(at))));
                     self.push(at, extent.count, Place::Lost(lost));
@@ -155,6 +153,21 @@ impl Plan {
             }
         }
         None
+    }
+
+    /// The nearest ancestor that something is to be asked of, from this one on.
+    pub fn asked_next(&self, from: usize) -> Option<usize> {
+        let asked = |piece: &Piece| match piece.place {
+            Place::Inherited { from: asked } if asked >= from => Some(asked),
+            _ => None,
+        };
+        self.pieces.iter().filter_map(asked).min()
+    }
+
+    /// Whether the map is to be asked more once there is something to wait for.
+    pub fn asks_more(&self) -> bool {
+        let asks = |piece: &Piece| matches!(piece.place, Place::Unread | Place::Inherited { .. });
+        self.pieces.iter().any(asks)
     }
 
     /// What is said of the first block that is lost, if one is.

@@ -53,8 +53,8 @@ impl Front {
         blocks: u32,
     ) -> Plan {
         let mut plan = self.spare_plan(first);
-        plan.ancestors = ancestors.cloned();
         assert!(plan.pieces.is_empty() && plan.reading.is_none(), "a spare plan is for nothing");
+        assert!(plan.ancestors.is_none(), "nor does it ask anybody");
         let mut at = 0;
         while at < blocks {
             let key = first.forward(u64::from(at));
@@ -73,9 +73,12 @@ impl Front {
                 }
                 Found::Lost => plan.push(at, run, Place::Lost(Box::new(lost(key)))),
                 Found::Nothing => {
-                    let extents = &mut plan.extents;
-                    let known = self.base.map.lookup_known(key.view, key.block, run, extents);
-                    plan.learn(at, 0);
+                    let (map, extents) = (&self.base.map, &mut plan.extents);
+                    let known = match ancestors {
+                        None => map.lookup_known(key.view, key.block, run, extents),
+                        Some(_) => map.lookup_own_known(key.view, key.block, run, extents),
+                    };
+                    plan.learn(at, ancestors.map(|_| 0));
                     if known < run {
                         plan.push(at + known, run - known, Place::Unread);
                     }
@@ -83,8 +86,10 @@ impl Front {
             }
             at += run;
         }
-        if plan.ancestors.is_some() {
-            self.inherit_known(&mut plan);
+        if let Some(ancestors) = ancestors {
+            self.inherit_known(&mut plan, ancestors);
+            // Held by whoever waits for some of it only: others ask nobody any more.
+            plan.ancestors = plan.asks_more().then(|| Arc::clone(ancestors));
         }
         debug_assert!(plan.covers(blocks), "each block has its place");
         plan
@@ -260,8 +265,13 @@ impl Front {
             // What the pages tell comes behind the others.
             let Piece { at, count: blocks, .. } = plan.pieces.swap_remove(n);
             let key = plan.first.forward(u64::from(at));
-            self.base.map.lookup(key.view, key.block, blocks, &mut plan.extents).await?;
-            plan.learn(at, 0);
+            let (map, extents) = (&self.base.map, &mut plan.extents);
+            let next = plan.ancestors.as_ref().map(|_| 0);
+            match next {
+                None => map.lookup(key.view, key.block, blocks, extents).await?,
+                Some(_) => map.lookup_own(key.view, key.block, blocks, extents).await?,
+            }
+            plan.learn(at, next);
             learnt = true;
         }
         if learnt {

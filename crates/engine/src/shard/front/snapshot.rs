@@ -54,7 +54,7 @@ impl Front {
         plan.reading = Some(self.base.grace.enter());
         let (blocks, extents) = (u32_of(out.len() / BLOCK), &mut plan.extents);
         self.base.map.lookup_as_of(first.view, sees, first.block, blocks, extents).await?;
-        plan.learn(0, 0);
+        plan.learn(0, ancestors.map(|_| 0));
         self.copy_pieces(&mut plan, out);
         Box::pin(self.fetch(plan, out)).await
     }

@@ -14,7 +14,7 @@ use crate::address::{BLOCK, Version, View};
 use crate::limits::{QUOTA_MAX, QUOTA_UNIT, RESERVATION_MAX, VOLUME_BYTES_MAX};
 
 pub use area::{CatalogArea, EDIT_PAGES_MAX};
-pub use page::{Loader, PAGE, Page, Part, RECORDS, base_pages};
+pub use page::{Base, Loader, PAGE, Page, Part, RECORDS, base_pages};
 
 /// What an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

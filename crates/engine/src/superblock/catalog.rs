@@ -7,6 +7,7 @@ use std::time::Duration;
 use media::Drive;
 use reactor::buffer;
 use reactor::cross_core::Lock;
+use reactor::sync::Semaphore;
 use stdx::num::{u32_of, usize32};
 
 use super::{Superblock, What};
@@ -14,7 +15,7 @@ use crate::area;
 use crate::area::catalog::Trail;
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::{Catalog, CatalogArea, EDIT_PAGES_MAX, Edit, PAGE};
+use crate::format::catalog::{Base, Catalog, CatalogArea, EDIT_PAGES_MAX, Edit, PAGE};
 use crate::limits::NO_SPACE_PAUSE;
 
 /// How much later a catalog is that was not found alike on all drives: one that could not be read may have what was
@@ -24,6 +25,9 @@ const GENERATIONS_APART: u64 = 1 << 32;
 /// Pages of a half that a scrub writes anew at most because they cannot be read, and for how long it does that.
 const CLEARED_PAGES: usize = 256;
 const CLEARING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of a base that are copied for several drives in one turn: of more, each has one of its own.
+const COPIED_AT_ONCE: usize = 256 << 10;
 
 /// Where the catalog lies on a drive.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,13 +99,14 @@ pub struct Writing<'a> {
     kept: &'a Kept,
     pool: [u8; 16],
     edit: &'a [u8],
-    /// Made for the first drive that needs it.
+    /// Made for the first drive that needs it; others that do wait for that.
     base: OnceCell<Vec<u8>>,
+    making: Semaphore,
 }
 
 impl<'a> Writing<'a> {
     const fn new(kept: &'a Kept, pool: [u8; 16], edit: &'a [u8]) -> Self {
-        Self { kept, pool, edit, base: OnceCell::new() }
+        Self { kept, pool, edit, base: OnceCell::new(), making: Semaphore::new(1) }
     }
 
     /// Writes to one drive. May be called again after a failure: the same goes to the same place.
@@ -121,13 +126,31 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
+    /// The catalog as a base. It is made some pages at a time, between which whoever waits for this core has it. The catalog
+    /// stays what it is meanwhile: whoever writes it has the turn in which alone it is changed, until all is written.
+    async fn base(&self) -> &[u8] {
+        let _making = self.making.hold(1).await;
+        if let Some(base) = self.base.get() {
+            if base.len() > COPIED_AT_ONCE {
+                reactor::yield_now().await;
+            }
+            return base;
+        }
+        let mut base = Base::new(&self.kept.catalog.lock(), self.pool);
+        while !base.step(&self.kept.catalog.lock()) {
+            // Also where one host alone is active: it waits as well.
+            reactor::yield_now().await;
+        }
+        self.base.get_or_init(|| base.into_bytes())
+    }
+
     /// Writes a base to the half that has the older one; gives where edits go after it.
     async fn write_base(&self, index: u16, drive: &Drive, place: Place) -> Result<(u64, u32)> {
         let half = match place.half {
             Some(half) if canary::skips(Step::CatalogHalf) => half,
             half => half.map_or(0, |half| 1 - half),
         };
-        let base = self.base.get_or_init(|| self.kept.catalog.lock().to_base(self.pool));
+        let base = self.base().await;
         area::catalog::write(drive, self.kept.area, (half, 0), base).await?;
         let base_pages = u32_of(base.len() / PAGE);
         let place = Place { half: Some(half), base_pages, next: Some(base_pages) };

@@ -1,5 +1,6 @@
 //! Pages of the catalog: what its bases and edits are made of.
 
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use stdx::num::{u32_of, usize32, usize64};
@@ -180,10 +181,13 @@ impl Raw {
     }
 
     fn new(record: &Record) -> Self {
-        let object = match record {
-            Record::Put(object) => object,
-            Record::Remove(view) => return Self::removed(*view),
-        };
+        match record {
+            Record::Put(object) => Self::put(object),
+            Record::Remove(view) => Self::removed(*view),
+        }
+    }
+
+    fn put(object: &Object) -> Self {
         Self {
             view: object.view.get().into(),
             kind: object.kind.to_byte(),
@@ -252,6 +256,19 @@ impl Raw {
 }
 
 impl Page {
+    /// The first page of a catalog's base.
+    fn first_of(catalog: &Catalog) -> Self {
+        Self {
+            part: Part::Base,
+            generation: catalog.generation,
+            index: 0,
+            pages: base_pages(catalog.len()),
+            next_view: catalog.next_view(),
+            objects: u32_of(catalog.len()),
+            records: 0,
+        }
+    }
+
     /// The page of `pool` in a block.
     ///
     /// # Errors
@@ -302,19 +319,14 @@ impl Page {
     }
 
     /// Appends this page with some records.
-    fn write<'a>(
-        self,
-        records: impl Iterator<Item = &'a Record>,
-        pool: [u8; 16],
-        to: &mut Vec<u8>,
-    ) {
+    fn write(self, records: impl Iterator<Item = Raw>, pool: [u8; 16], to: &mut Vec<u8>) {
         let from = to.len();
         to.resize(from + PAGE, 0);
         let page = &mut to[from..];
         let (front, rest) = page.split_at_mut(size_of::<Head>());
         let mut count = 0;
         for (record, raw) in records.zip(rest.chunks_exact_mut(size_of::<Raw>())) {
-            raw.copy_from_slice(Raw::new(record).as_bytes());
+            raw.copy_from_slice(record.as_bytes());
             count += 1;
         }
         let head = Head {
@@ -344,7 +356,7 @@ fn write_pages(first: Page, records: &[Record], pool: [u8; 16], to: &mut Vec<u8>
     let pages = base_pages(records.len());
     for index in 0..pages {
         let from = usize32(index) * RECORDS;
-        let some = records[from..].iter().take(RECORDS);
+        let some = records[from..].iter().take(RECORDS).map(Raw::new);
         Page { index, pages, ..first }.write(some, pool, to);
     }
 }
@@ -368,30 +380,89 @@ impl Edit {
     }
 }
 
+/// Objects that one step of a [`Base`] looks at: some 100 us of a core.
+const OBJECTS_A_STEP: usize = 4 * RECORDS;
+
+/// The pages of a base in the making, some at a time: all of a large catalog would hold the core for 100 ms. It is to be
+/// the same catalog in each step, as it was in the first.
+pub struct Base {
+    pool: [u8; 16],
+    /// What all pages say.
+    first: Page,
+    bytes: Vec<u8>,
+    /// Of the page that is being filled.
+    records: Vec<Raw>,
+    /// Groups come first: what is put names only what is there.
+    groups: bool,
+    /// The object that was looked at last, among groups or others.
+    last: Option<View>,
+}
+
+impl Base {
+    #[must_use]
+    pub fn new(catalog: &Catalog, pool: [u8; 16]) -> Self {
+        let first = Page::first_of(catalog);
+        let bytes = Vec::with_capacity(usize32(first.pages) * PAGE);
+        let records = Vec::with_capacity(RECORDS);
+        Self { pool, first, bytes, records, groups: true, last: None }
+    }
+
+    /// Goes on with some objects; tells whether that was all of them.
+    ///
+    /// # Panics
+    /// When the catalog was changed meanwhile: with pages of two states it could not be loaded.
+    #[must_use]
+    pub fn step(&mut self, catalog: &Catalog) -> bool {
+        assert_eq!(self.first, Page::first_of(catalog), "a base is of one state of the catalog");
+        let mut left = OBJECTS_A_STEP;
+        loop {
+            let from = (self.last.map_or(Unbounded, Excluded), Unbounded);
+            let before = left;
+            for object in catalog.objects.range(from).map(|(_, object)| object).take(before) {
+                left -= 1;
+                self.last = Some(object.view);
+                if object.is_group() == self.groups {
+                    self.records.push(Raw::put(object));
+                }
+                if self.records.len() == RECORDS {
+                    self.end_page();
+                }
+            }
+            if left == 0 {
+                return false;
+            }
+            if !self.groups {
+                break;
+            }
+            (self.groups, self.last) = (false, None);
+        }
+        // An empty catalog has a page as well.
+        if self.bytes.len() < usize32(self.first.pages) * PAGE {
+            self.end_page();
+        }
+        true
+    }
+
+    fn end_page(&mut self) {
+        let page = Page { index: u32_of(self.bytes.len() / PAGE), ..self.first };
+        page.write(self.records.drain(..), self.pool, &mut self.bytes);
+    }
+
+    /// All pages, once there is nothing more to go on with.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        debug_assert_eq!(self.bytes.len(), usize32(self.first.pages) * PAGE);
+        self.bytes
+    }
+}
+
 impl Catalog {
-    /// The catalog as the pages of a base.
+    /// The catalog as the pages of a base, all at once.
     #[must_use]
     pub fn to_base(&self, pool: [u8; 16]) -> Vec<u8> {
-        let pages = base_pages(self.len());
-        let mut bytes = Vec::with_capacity(usize32(pages) * PAGE);
-        // Groups first: what is put names only what is there.
-        let groups = self.objects().filter(|object| object.kind == Kind::Group);
-        let others = self.objects().filter(|object| object.kind != Kind::Group);
-        let mut records = groups.chain(others).cloned().map(Record::Put);
-        for index in 0..pages {
-            let page = Page {
-                part: Part::Base,
-                generation: self.generation,
-                index,
-                pages,
-                next_view: self.next_view(),
-                objects: u32_of(self.len()),
-                records: 0,
-            };
-            let some: Vec<Record> = records.by_ref().take(RECORDS).collect();
-            page.write(some.iter(), pool, &mut bytes);
-        }
-        bytes
+        let mut base = Base::new(self, pool);
+        while !base.step(self) {}
+        base.into_bytes()
     }
 }
 

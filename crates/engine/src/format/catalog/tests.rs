@@ -60,6 +60,21 @@ fn a_catalog_comes_back_as_written() {
 }
 
 #[test]
+fn no_step_of_a_base_looks_at_more_than_some_objects() {
+    for (volumes, groups) in [(0, 0), (1, 0), (99, 1), (100, 0), (3000, 260)] {
+        let all = (1..=volumes).map(volume).chain((volumes + 1..=volumes + groups).map(group));
+        let catalog = with(all);
+        let (mut base, mut steps) = (Base::new(&catalog, POOL), 1);
+        while !base.step(&catalog) {
+            steps += 1;
+        }
+        let objects = 2 * (volumes + groups);
+        assert_eq!(steps, objects / 100 + 1, "{volumes} volumes, {groups} groups");
+        assert_eq!(load(&base.into_bytes()), Ok(catalog));
+    }
+}
+
+#[test]
 fn every_kind_comes_back_as_written() {
     let deleted = Object { deleted: true, shrunk_from: 2 << 40, bytes: 4096, ..volume(2) };
     let member = Object { group: Some(view(9)), created: 1_700_000_000, ..volume(3) };

@@ -255,6 +255,32 @@ fn an_edit_after_thousands_happens_or_does_not() {
     both(survives_cuts(6000, 20, 3, 30));
 }
 
+/// All pages of a base were made in one go, with whoever waits for the core waiting for all of them.
+#[test]
+fn a_base_is_made_some_objects_at_a_time() {
+    let volumes = 3000;
+    let rig = Rig::new(3, 1, 8);
+    let polls = reactor::simulate(8, async move {
+        prepare(&rig, volumes, 1).await;
+        let superblock = rig.open().await.unwrap().0;
+        let mut polls = [0_u32; 2];
+        for polls in &mut polls {
+            let mut touch = std::pin::pin!(touch(&superblock));
+            let counted = std::future::poll_fn(|cx| {
+                *polls += 1;
+                touch.as_mut().poll(cx)
+            });
+            counted.await.unwrap();
+        }
+        assert_eq!(rig.trail(0).await.base_pages + 1, rig.trail(0).await.next);
+        assert_eq!(names(&rig.open().await.unwrap().0).len(), 3000);
+        polls
+    });
+    let [edit, base] = polls;
+    // Each 100 objects, looked at for groups first.
+    assert!(base >= edit + volumes / 50, "{base} pieces with a base, {edit} without");
+}
+
 /// A change costs a page, whatever the catalog holds, but for the base that is written once in as many changes as it
 /// has pages.
 #[test]

@@ -141,12 +141,16 @@ impl Pages for &Held {
 
     fn superseded(&self, _: Location, _: Encoding, _: u32) {}
 
-    fn has_versions(&self, _: View) -> bool {
+    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
         true
     }
 
-    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
-        true
+    fn seen(&self, _: View, out: &mut Vec<Version>) {
+        out.extend((0..64).filter_map(Version::new));
+    }
+
+    fn seen_changes(&self) -> u64 {
+        0
     }
 
     fn keeps_holes(&self, _: View) -> bool {

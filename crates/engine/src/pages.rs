@@ -110,12 +110,16 @@ impl map::Pages for Rc<Pages> {
         }
     }
 
-    fn has_versions(&self, view: View) -> bool {
-        self.writer.common.snapshots.has(view)
-    }
-
     fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool {
         self.writer.common.snapshots.is_needed(view, written, replaced)
+    }
+
+    fn seen(&self, view: View, out: &mut Vec<Version>) {
+        self.writer.common.snapshots.seen(view, out);
+    }
+
+    fn seen_changes(&self) -> u64 {
+        self.writer.common.snapshots.changes()
     }
 
     fn keeps_holes(&self, view: View) -> bool {

@@ -19,6 +19,8 @@ pub struct Snapshots {
     any: AtomicBool,
     /// By view, the last version that each of its snapshots and clones sees, and how many see it. None without any.
     seen: Lock<BTreeMap<View, BTreeMap<Version, u32>>>,
+    /// Changes of that.
+    changes: AtomicU64,
     /// Snapshots and clones deleted so far.
     deleted: AtomicU64,
     /// Blocks that they alone had, about, ever.
@@ -54,6 +56,7 @@ impl Snapshots {
         let mut seen = self.seen.lock();
         *seen.entry(view).or_default().entry(version).or_insert(0) += 1;
         self.any.store(true, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// There is a clone that sees a view up to this version: before anything is written to it.
@@ -103,6 +106,7 @@ impl Snapshots {
             }
         }
         self.any.store(!seen.is_empty(), Ordering::Release);
+        self.changes.fetch_add(1, Ordering::AcqRel);
         self.deleted.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -140,6 +144,21 @@ impl Snapshots {
             return Vec::new();
         }
         self.seen.lock().keys().copied().collect()
+    }
+
+    /// How often what is seen has changed. Whoever remembers what is seen asks for this first.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Adds all versions of a view that snapshots and clones see, in order.
+    pub fn seen(&self, view: View, out: &mut Vec<Version>) {
+        if self.has_any()
+            && let Some(seen) = self.seen.lock().get(&view)
+        {
+            out.extend(seen.keys());
+        }
     }
 
     /// The last version of a view that anybody but hosts sees.

@@ -100,12 +100,14 @@ impl Pages for Shared {
         }
     }
 
-    fn has_versions(&self, _: View) -> bool {
+    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
         false
     }
 
-    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
-        false
+    fn seen(&self, _: View, _: &mut Vec<Version>) {}
+
+    fn seen_changes(&self) -> u64 {
+        0
     }
 
     fn keeps_holes(&self, _: View) -> bool {

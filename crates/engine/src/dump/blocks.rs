@@ -126,14 +126,21 @@ impl map::Pages for Rc<Pages<'_, '_>> {
 
     fn superseded(&self, _: Location, _: Encoding, _: u32) {}
 
-    fn has_versions(&self, view: View) -> bool {
-        self.look.snapshots.get().is_none_or(|snapshots| snapshots.has(view))
-    }
-
     fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool {
         let is_needed = |snapshots: &Snapshots| snapshots.is_needed(view, written, replaced);
         // Without a catalog nobody knows.
         self.look.snapshots.get().is_none_or(is_needed)
+    }
+
+    // Asked by flushes and merges only: nothing is written here.
+    fn seen(&self, view: View, out: &mut Vec<Version>) {
+        if let Some(snapshots) = self.look.snapshots.get() {
+            snapshots.seen(view, out);
+        }
+    }
+
+    fn seen_changes(&self) -> u64 {
+        0
     }
 
     fn keeps_holes(&self, view: View) -> bool {

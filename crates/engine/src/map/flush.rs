@@ -4,7 +4,7 @@ use super::flat::{END, Flat, Item, Place};
 use super::memtable::Cursor;
 use super::merge::Outlet;
 use super::page::ITEMS_MAX;
-use super::stack::{Layer, Stack, settle};
+use super::stack::{Seen, settle};
 use super::state::State;
 use super::table::{Group, Level, Table};
 use super::writer::{Pushed, Writer};
@@ -159,24 +159,26 @@ impl<P: Pages> Map<P> {
     ) -> Result<Flat> {
         let (mut outlet, mut place) = (Outlet::default(), Cursor::default());
         let mut checksums = Vec::with_capacity(ITEMS_MAX);
+        let (mut seen, mut layers) = (Seen::default(), Vec::new());
         loop {
-            let (item, version, mut layers) = {
-                let (state, mut layers) = (self.state.borrow(), Vec::new());
+            let (item, version) = {
+                let state = self.state.borrow();
                 let next = state.frozen.next(at, &mut place, &mut checksums, ITEMS_MAX);
                 let Some((item, version)) = next else { break };
-                if item.blocks == 1 {
-                    state.frozen.layers(item.start, &mut layers);
+                if place.is_stacked {
+                    state.frozen.layers(item.start, &mut layers, &mut outlet.spare);
                 }
-                (item, version, layers)
+                (item, version)
             };
-            let Item { start, blocks, place } = item;
-            if layers.is_empty() {
-                let crcs = std::mem::take(&mut checksums);
-                layers.push(Layer { source: 0, version, place, crcs });
-            }
-            settle(&self.pages, start, &mut layers, |place| dropped.push((start, place)));
-            let stack = Stack { start, blocks, layers };
-            if let Some(from) = outlet.push(&self.pages, writer, stack).await? {
+            let Item { start, blocks, .. } = item;
+            let full = if place.is_stacked {
+                let dropped = |place| dropped.push((start, place));
+                settle(&self.pages, &mut seen, start, &mut layers, dropped);
+                outlet.push(&self.pages, writer, (start, blocks), &mut layers).await?
+            } else {
+                outlet.push_one(&self.pages, writer, &item, version, &checksums).await?
+            };
+            if let Some(from) = full {
                 return Ok(from);
             }
             at = item.end();

@@ -5,7 +5,7 @@ mod chunk;
 
 use super::Pages;
 use super::flat::{END, Flat, Item, Place, end_of_view};
-use super::stack::{Layer, is_needed};
+use super::stack::{Layer, Spare, is_needed};
 use crate::address::{Location, Stored, Version};
 use chunk::{CHUNK, Chunk, Slot};
 use std::cmp::Reverse;
@@ -34,6 +34,8 @@ fn give_way<P: Pages>(pages: &P, old: &Slot, new: Option<&Slot>) {
 pub(super) struct Cursor {
     chunk: usize,
     slot: usize,
+    /// What was found last is a block that has something else beside.
+    pub is_stacked: bool,
 }
 
 /// What a memtable says of a position.
@@ -299,13 +301,15 @@ impl Memtable {
         }
         let chunk = self.chunk_of(at);
         let slot = self.chunks.get(chunk).map_or(0, |chunk| chunk.before(at));
-        self.whole(Cursor { chunk, slot })
+        self.whole(Cursor { chunk, slot, ..likely })
     }
 
     /// The same place, if it is not behind the last slot of a chunk that is followed by another.
     fn whole(&self, place: Cursor) -> Cursor {
         match self.chunks.get(place.chunk) {
-            Some(chunk) if place.slot == chunk.len() => Cursor { chunk: place.chunk + 1, slot: 0 },
+            Some(chunk) if place.slot == chunk.len() => {
+                Cursor { chunk: place.chunk + 1, slot: 0, ..place }
+            }
             _ => place,
         }
     }
@@ -364,13 +368,13 @@ impl Memtable {
     }
 
     /// All versions of a block, the newest first.
-    pub fn layers(&self, at: Flat, out: &mut Vec<Layer>) {
-        out.clear();
+    pub fn layers(&self, at: Flat, out: &mut Vec<Layer>, spare: &mut Spare) {
+        spare.empty(out);
         let slot = self.slot(self.seek(at, Cursor::default()));
         let slot = slot.filter(|(slot, _)| slot.at() == at);
-        out.extend(slot.map(|(slot, since)| slot.layer(since)));
+        out.extend(slot.map(|(slot, since)| slot.layer(since, spare)));
         let older = self.older.range((at, Reverse(Version::LAST))..=(at, Reverse(Version::FIRST)));
-        out.extend(older.map(|((_, Reverse(since)), slot)| slot.layer(*since)));
+        out.extend(older.map(|((_, Reverse(since)), slot)| slot.layer(*since, spare)));
         if let Some((_, version)) = self.hole_at(at)
             && out.iter().all(|layer| layer.version != version)
         {
@@ -381,6 +385,9 @@ impl Memtable {
 
     /// Whether a block with a slot has something else beside.
     fn is_stacked(&self, at: Flat) -> bool {
+        if self.older.is_empty() && self.holes.is_empty() {
+            return false;
+        }
         let older = self.older.range((at, Reverse(Version::LAST))..).next();
         older.is_some_and(|(key, _)| key.0 == at) || self.hole_at(at).is_some()
     }
@@ -397,7 +404,7 @@ impl Memtable {
     ) -> Option<(Item, Version)> {
         checksums.clear();
         let mut at = at;
-        *place = self.seek(at, *place);
+        *place = Cursor { is_stacked: false, ..self.seek(at, *place) };
         loop {
             let slot = self.slot(*place);
             if slot.is_some_and(|(slot, _)| slot.at() == at) {
@@ -425,11 +432,13 @@ impl Memtable {
         while checksums.len() < most {
             let Some((slot, version)) = self.slot(*place) else { break };
             let next = Item { start: slot.at(), blocks: 1, place: slot.place() };
-            let alone = self.versioned && self.is_stacked(next.start);
+            let is_stacked = || self.versioned && self.is_stacked(next.start);
             match &mut item {
-                None => item = Some((next, version)),
-                Some(_) if alone => break,
-                Some((i, since)) if i.continued_by(&next) && *since == version => {
+                None => {
+                    item = Some((next, version));
+                    place.is_stacked = is_stacked();
+                }
+                Some((i, since)) if i.continued_by(&next) && *since == version && !is_stacked() => {
                     i.blocks += 1;
                 }
                 Some(_) => break,
@@ -438,7 +447,7 @@ impl Memtable {
                 checksums.push(slot.crc);
             }
             *place = self.whole(Cursor { slot: place.slot + 1, ..*place });
-            if alone {
+            if place.is_stacked {
                 break;
             }
         }

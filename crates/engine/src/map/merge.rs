@@ -9,6 +9,7 @@ use super::Pages;
 use super::flat::{END, Flat, Item, Place, low64, unflat};
 use super::limits::STEP_REPORTS;
 use super::source::Source;
+use super::stack::Seen;
 use super::writer::{Pushed, Writer};
 use crate::address::{Encoding, Location, Version};
 use crate::error::Result;
@@ -64,6 +65,7 @@ pub(super) struct Step<'a, P: Pages> {
     reports: Reports,
     /// What was found to be superseded where there are versions: nothing in `reports` then.
     dropped: Vec<Dropped>,
+    seen: Seen,
     /// What lies before is merged.
     pub at: Flat,
     /// Where the first piece began.
@@ -82,6 +84,7 @@ impl<'a, P: Pages> Step<'a, P> {
             checksums: Vec::new(),
             reports: Reports::default(),
             dropped: Vec::new(),
+            seen: Seen::default(),
             at: 0,
             began: None,
         }
@@ -133,7 +136,7 @@ impl<'a, P: Pages> Step<'a, P> {
             let mut leaf = None;
             if piece.place != Place::Hole || !self.drops_hole(start) {
                 self.sources[winner].checksums(crc_count(&piece), &mut self.checksums);
-                let pushed = match writer.push_now(&piece, &self.checksums) {
+                let pushed = match writer.push_now(&piece, Version::FIRST, &self.checksums) {
                     Some(pushed) => pushed,
                     None => {
                         let (pages, version) = (self.pages, Version::FIRST);

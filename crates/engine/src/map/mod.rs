@@ -80,12 +80,16 @@ pub trait Pages {
     /// and the map's own pages. Called in the middle of changes: it must not call the map.
     fn superseded(&self, first: Location, encoding: Encoding, blocks: u32);
 
-    /// Whether there is a snapshot of the view. Without one nothing is needed but the newest of each block.
-    fn has_versions(&self, view: View) -> bool;
-
-    /// Whether some snapshot sees what was written in one version and replaced in the other, a newer one: it is not older
-    /// than the first, and older than the second.
+    /// Whether some snapshot of the view sees what was written in one version and replaced in the other, a newer one: it is
+    /// not older than the first, and older than the second. Without a snapshot nothing is needed but the newest.
     fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool;
+
+    /// All versions that snapshots of the view see, in ascending order, added to `out`.
+    fn seen(&self, view: View, out: &mut Vec<Version>);
+
+    /// How often what snapshots see has changed: counted up with each change, and for a new one before anything is written
+    /// in a later version. Asked for each block that a merge comes by.
+    fn seen_changes(&self) -> u64;
 
     /// Whether the view is a clone's: where it has nothing its parent is asked, so that its holes stay, whatever lies below.
     fn keeps_holes(&self, view: View) -> bool;

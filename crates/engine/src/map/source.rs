@@ -3,7 +3,7 @@
 use super::flat::{END, Flat, Item, Place, low64};
 use super::limits::{READ_AHEAD, SOURCE_TABLES};
 use super::page::{Kind, Page, Parsed};
-use super::stack::{Layer, STACK_BLOCKS};
+use super::stack::{Layer, STACK_BLOCKS, Spare};
 use super::table::{Level, Table};
 use super::{Pages, corrupt};
 use crate::address::{BLOCK, BLOCK_GRAINS, Entry, Version};
@@ -39,6 +39,7 @@ pub(super) struct Source {
     is_plain: bool,
     /// All layers of the current item, if it has more than one.
     layers: Vec<Layer>,
+    spare: Spare,
     /// The stack that is being gathered from more than one leaf.
     gathering: Option<Item>,
     /// Whether each leaf goes on with the stack of the one before, once one does.
@@ -72,6 +73,7 @@ impl Source {
             checksum: 0,
             is_plain: false,
             layers: Vec::new(),
+            spare: Spare::default(),
             gathering: None,
             goes_on: Vec::new(),
             has_index: false,
@@ -100,6 +102,11 @@ impl Source {
         self.current.as_ref()
     }
 
+    /// Since when the current item is, in its newest version.
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
     /// Whether it has older versions as well.
     pub const fn is_stack(&self) -> bool {
         !self.layers.is_empty()
@@ -111,17 +118,18 @@ impl Source {
     }
 
     /// All versions of the first `blocks` blocks of the current item, the newest first, as those of input `source`.
-    pub fn gather(&self, source: usize, blocks: u64, out: &mut Vec<Layer>) {
+    pub fn gather(&self, source: usize, blocks: u64, out: &mut Vec<Layer>, spare: &mut Spare) {
         let Some(item) = &self.current else { return };
         if !self.is_stack() {
-            let mut crcs = Vec::new();
+            let mut crcs = spare.take();
             if item.place.has_contents() {
                 self.checksums(usize64(blocks), &mut crcs);
             }
             out.push(Layer { source, version: self.version, place: item.place, crcs });
         }
         out.extend(self.layers.iter().map(|layer| {
-            let crcs = layer.crcs.get(..usize64(blocks)).unwrap_or_default().to_vec();
+            let mut crcs = spare.take();
+            crcs.extend_from_slice(layer.crcs.get(..usize64(blocks)).unwrap_or_default());
             Layer { source, crcs, ..*layer }
         }));
     }
@@ -228,7 +236,7 @@ impl Source {
         while !self.next_ahead()? {
             if !self.read_ahead(pages).await? {
                 self.current = None;
-                self.layers.clear();
+                self.spare.empty(&mut self.layers);
                 return Ok(());
             }
         }
@@ -269,7 +277,7 @@ impl Source {
                 self.is_plain = !has_versions && self.gathering.is_none();
                 if self.is_plain {
                     self.version = Version::FIRST;
-                    self.layers.clear();
+                    self.spare.empty(&mut self.layers);
                 }
                 parsed
             }
@@ -309,16 +317,16 @@ impl Source {
         }
         if self.gathering.is_none() && !has_older {
             (self.version, self.checksum) = (version, checksum);
-            self.layers.clear();
+            self.spare.empty(&mut self.layers);
             return Ok(Some(item));
         }
-        let mut crcs = Vec::new();
+        let mut crcs = self.spare.take();
         if item.place.has_contents() {
             crcs.extend((0..item.count()).map(|n| page.checksum(checksum + n)));
         }
         let newest = match self.gathering {
             None => {
-                self.layers.clear();
+                self.spare.empty(&mut self.layers);
                 self.version = version;
                 item
             }

@@ -2,7 +2,7 @@
 
 use super::Pages;
 use super::flat::{Flat, Place, unflat};
-use crate::address::Version;
+use crate::address::{Version, View};
 use stdx::num::{low32, usize64};
 
 /// Most blocks of a stack: of each, a lookup may have to find its place in another layer.
@@ -11,6 +11,9 @@ pub(super) const STACK_BLOCKS: u64 = 32;
 /// Blocks of all layers of a stack, if it has more than one block: bounds what a merge has of it in memory, and the
 /// leaves it takes.
 pub(super) const STACK_CONTENTS: u64 = 2048;
+
+/// Buffers kept for use again.
+const SPARES: usize = 64;
 
 /// What some blocks have since a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,9 +48,9 @@ impl Stack {
         self.start + self.blocks as Flat
     }
 
-    /// Takes the next one into this one, if it is the same of the blocks behind; gives it back if not.
-    pub fn join(&mut self, next: Self) -> Option<Self> {
-        let blocks = self.blocks + next.blocks;
+    /// Takes what the blocks from `start` on have into this one, if it is the same of the blocks behind; tells whether it is.
+    pub fn join(&mut self, start: Flat, blocks: u64, layers: &[Layer]) -> bool {
+        let blocks = self.blocks + blocks;
         let goes_on = |(a, b): (&Layer, &Layer)| {
             let place = match a.place {
                 Place::At(at, encoding) => {
@@ -59,19 +62,85 @@ impl Stack {
             };
             place && a.version == b.version
         };
-        let same = self.end() == next.start
-            && next.start != super::flat::end_of_view(self.start)
-            && self.layers.len() == next.layers.len()
+        let same = self.end() == start
+            && start != super::flat::end_of_view(self.start)
+            && self.layers.len() == layers.len()
             && blocks <= width(self.layers.len())
-            && self.layers.iter().zip(&next.layers).all(goes_on);
-        if !same {
-            return Some(next);
+            && self.layers.iter().zip(layers).all(goes_on);
+        if same {
+            for (layer, more) in self.layers.iter_mut().zip(layers) {
+                layer.crcs.extend_from_slice(&more.crcs);
+            }
+            self.blocks = blocks;
         }
-        for (layer, more) in self.layers.iter_mut().zip(next.layers) {
-            layer.crcs.extend(more.crcs);
+        same
+    }
+}
+
+/// Buffers of layers' checksums, for the next ones.
+#[derive(Default)]
+pub(super) struct Spare(Vec<Vec<u32>>);
+
+impl Spare {
+    pub fn take(&mut self) -> Vec<u32> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Empties some layers.
+    pub fn empty(&mut self, layers: &mut Vec<Layer>) {
+        for Layer { mut crcs, .. } in layers.drain(..) {
+            if crcs.capacity() > 0 && self.0.len() < SPARES {
+                crcs.clear();
+                self.0.push(crcs);
+            }
         }
-        self.blocks = blocks;
-        None
+    }
+}
+
+/// What snapshots see of the view that was asked for last, so that not each block asks what all cores share.
+///
+/// Nothing that is needed is taken for needless because of it. What is seen is asked for again once it changed: who adds a
+/// snapshot counts up before anything is written in a later version, and what was written has come here after that, so that
+/// whoever meets such a version finds the higher count. (And a flush or merge has what was written before it began, of
+/// which a later snapshot sees the newest, and nothing that this replaced.) Who asks reads the count first: a list that
+/// changes meanwhile is newer than its count, and is asked for once more.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// The count of changes, and the view.
+    of: Option<(u64, View)>,
+    /// In ascending order.
+    versions: Vec<Version>,
+}
+
+impl Seen {
+    fn of<P: Pages>(&mut self, pages: &P, view: View) -> &[Version] {
+        let now = (pages.seen_changes(), view);
+        if self.of != Some(now) {
+            self.versions.clear();
+            pages.seen(view, &mut self.versions);
+            debug_assert!(self.versions.is_sorted(), "versions ascend");
+            self.of = Some(now);
+        }
+        &self.versions
+    }
+
+    /// Whether a snapshot sees any version of a view that is older than this one. If none does, nothing is needed of what
+    /// was replaced by then.
+    pub fn sees_before<P: Pages>(&mut self, pages: &P, view: View, replaced: Version) -> bool {
+        self.of(pages, view).first().is_some_and(|seen| *seen < replaced)
+    }
+
+    /// Whether what was written in one version and replaced in the other, a newer one, is to be kept.
+    fn needs<P: Pages>(
+        &mut self,
+        pages: &P,
+        view: View,
+        written: Version,
+        replaced: Version,
+    ) -> bool {
+        let seen = self.of(pages, view);
+        let from = seen.partition_point(|seen| *seen < written);
+        seen.get(from).is_some_and(|seen| *seen < replaced)
     }
 }
 
@@ -87,8 +156,7 @@ pub(super) fn is_needed<P: Pages>(
     written: Version,
     replaced: Version,
 ) -> bool {
-    let view = unflat(at).view;
-    written < replaced && pages.has_versions(view) && pages.is_needed(view, written, replaced)
+    written < replaced && pages.is_needed(unflat(at).view, written, replaced)
 }
 
 /// Leaves those of the layers of blocks at `at` that are to be kept. They come level by level, the newest first, and of
@@ -99,14 +167,16 @@ pub(super) fn is_needed<P: Pages>(
 /// twice.
 pub(super) fn settle<P: Pages>(
     pages: &P,
+    seen: &mut Seen,
     at: Flat,
     layers: &mut Vec<Layer>,
     mut dropped: impl FnMut(Place),
 ) {
-    let mut last = 0;
+    let (mut last, view) = (0, unflat(at).view);
     for n in 1..layers.len() {
         let (newer, layer) = (&layers[last], &layers[n]);
-        let is_kept = is_needed(pages, at, layer.version, newer.version);
+        let is_kept =
+            layer.version < newer.version && seen.needs(pages, view, layer.version, newer.version);
         if is_kept && newer.place == Place::Hole && layer.place == Place::Hole {
             // It is one since the older.
             layers.swap(last, n);

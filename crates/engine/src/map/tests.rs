@@ -9,6 +9,7 @@ mod versions;
 
 use super::*;
 use crate::address::SegmentId;
+use std::cell::RefMut;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::num::{low32, u64_of};
 
@@ -23,7 +24,8 @@ pub(super) struct Memory {
     pub fail_in: Cell<Option<u32>>,
     pub superseded: RefCell<BTreeMap<Location, u32>>,
     /// Of each view, the last versions that its snapshots see.
-    pub snapshots: RefCell<BTreeMap<View, BTreeSet<u32>>>,
+    snapshots: RefCell<BTreeMap<View, BTreeSet<u32>>>,
+    seen_changes: Cell<u64>,
     /// Views that have parents.
     pub clones: RefCell<BTreeSet<View>>,
     pub reads: Cell<usize>,
@@ -33,6 +35,12 @@ pub(super) struct Memory {
 pub(super) const USER: u32 = 1 << 20;
 
 impl Memory {
+    /// To change what is seen.
+    pub fn snapshots_mut(&self) -> RefMut<'_, BTreeMap<View, BTreeSet<u32>>> {
+        self.seen_changes.set(self.seen_changes.get() + 1);
+        self.snapshots.borrow_mut()
+    }
+
     fn may_fail(&self) -> Result<()> {
         let left = self.fail_in.get();
         self.fail_in.set(left.and_then(|n| n.checked_sub(1)));
@@ -70,16 +78,21 @@ impl Pages for Rc<Memory> {
         }
     }
 
-    fn has_versions(&self, view: View) -> bool {
-        self.snapshots.borrow().get(&view).is_some_and(|versions| !versions.is_empty())
-    }
-
     fn is_needed(&self, view: View, written: Version, replaced: Version) -> bool {
         let snapshots = self.snapshots.borrow();
         let sees = |versions: &BTreeSet<u32>| {
             versions.range(written.get()..replaced.get()).next().is_some()
         };
         snapshots.get(&view).is_some_and(sees)
+    }
+
+    fn seen(&self, view: View, out: &mut Vec<Version>) {
+        let snapshots = self.snapshots.borrow();
+        out.extend(snapshots.get(&view).into_iter().flatten().map(|n| Version::new(*n).unwrap()));
+    }
+
+    fn seen_changes(&self) -> u64 {
+        self.seen_changes.get()
     }
 
     fn keeps_holes(&self, view: View) -> bool {

@@ -103,8 +103,8 @@ impl Writer {
     }
 
     /// [`push`](Self::push), when the leaf takes all of the item; `None` when it is to be called.
-    pub fn push_now(&mut self, item: &Item, checksums: &[u32]) -> Option<Pushed> {
-        self.leaf.push_whole(item, Version::FIRST, checksums).then_some(Pushed::Whole(None))
+    pub fn push_now(&mut self, item: &Item, version: Version, checksums: &[u32]) -> Option<Pushed> {
+        self.leaf.push_whole(item, version, checksums).then_some(Pushed::Whole(None))
     }
 
     /// Adds an item after all others. When the table is full it is to be ended, and what lies from

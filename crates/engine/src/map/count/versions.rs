@@ -5,7 +5,7 @@ use super::{Count, MEMTABLES, NEWER, Next, SOURCES, Span, Stretch, Tally};
 use crate::address::Version;
 use crate::map::flat::{Flat, Place, end_of_view, low64, unflat};
 use crate::map::lookup::Period;
-use crate::map::stack::Layer;
+use crate::map::stack::{Layer, Spare};
 use crate::map::state::State;
 
 /// Whether blocks at a place count: what is lost does, until it is written again.
@@ -94,7 +94,7 @@ impl Count<'_> {
                 continue;
             }
             let mut some = std::mem::take(&mut layers.some);
-            memtable.layers(at, &mut some);
+            memtable.layers(at, &mut some, &mut Spare::default());
             some.iter().for_each(|layer| layers.add(Said::of(layer.version, layer.place)));
             layers.some = some;
         }

@@ -2,7 +2,7 @@
 
 use crate::address::{BLOCK_BITS, Encoding, Location, Method, Stored, Version};
 use crate::map::flat::{Flat, Place, flat, unflat};
-use crate::map::stack::Layer;
+use crate::map::stack::{Layer, Spare};
 use std::ops::Range;
 use stdx::num::{low8, low32};
 
@@ -81,9 +81,11 @@ impl Slot {
     }
 
     /// As it is since a version.
-    pub fn layer(&self, version: Version) -> Layer {
-        let place = self.place();
-        let crcs = if place.has_contents() { vec![self.crc] } else { Vec::new() };
+    pub fn layer(&self, version: Version, spare: &mut Spare) -> Layer {
+        let (place, mut crcs) = (self.place(), spare.take());
+        if place.has_contents() {
+            crcs.push(self.crc);
+        }
         Layer { source: 0, version, place, crcs }
     }
 }

@@ -150,7 +150,7 @@ proptest! {
 fn map_of_versions() -> Map<Rc<Memory>> {
     let map = Map::new(Rc::new(Memory::default()), MapLimits { memtable: 1 << 20, ..small() });
     let view = View::new(1);
-    map.pages().snapshots.borrow_mut().entry(view).or_default().extend(0..1210);
+    map.pages().snapshots_mut().entry(view).or_default().extend(0..1210);
     for n in 0..3000_u64 {
         let (block, since) = if n < 1200 { (77, n) } else { (n * 13 % 400, 1200 + n / 500) };
         let since = Version::new(low32(since)).unwrap();

@@ -11,7 +11,7 @@ use crate::map::flat::{Item, Place};
 use crate::map::memtable::Cursor;
 use crate::map::page::Kind as PageKind;
 use crate::map::source::{Source, named};
-use crate::map::stack::Layer;
+use crate::map::stack::{Layer, Spare};
 use crate::map::state::State;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -143,6 +143,38 @@ fn ops(snapshots: u32) -> impl Strategy<Value = Vec<Op>> {
         n => prop_oneof![10 - n => plain_ops(), n => of_snapshots()].boxed(),
     };
     prop::collection::vec(op, 1..250)
+}
+
+/// A history in which merges are never left alone for more than some of their pages.
+fn in_merges() -> impl Strategy<Value = Vec<Op>> {
+    let view = || 1u32..3;
+    let written = prop_oneof![
+        3 => (view(), any::<u64>(), 20u32..200)
+            .prop_map(|(view, seed, count)| Op::Scatter { view, seed, count }),
+        2 => (view(), 0..BLOCKS, 50u32..100)
+            .prop_map(|(view, first, count)| Op::Insert { view, first, count }),
+        1 => (view(), 0..BLOCKS, 1u64..3000)
+            .prop_map(|(view, first, count)| Op::Hole { view, first, count }),
+        1 => (view(), any::<u64>(), 1u32..8)
+            .prop_map(|(view, seed, rounds)| Op::Churn { view, seed, rounds }),
+    ];
+    let seen = || {
+        prop_oneof![
+            view().prop_map(Op::Take),
+            (view(), any::<u64>()).prop_map(|(view, n)| Op::Delete(view, n)),
+        ]
+    };
+    let poll = || (1u32..8).prop_map(Op::Poll);
+    let round = (
+        prop::collection::vec(written, 1..4),
+        prop_oneof![1 => Just(Work::Flush), 4 => Just(Work::Maintain), 1 => Just(Work::Prune)],
+        prop::collection::vec((poll(), seen()), 1..8),
+    );
+    let round = round.prop_map(|(written, work, polls)| {
+        let polls = polls.into_iter().flat_map(|(poll, seen)| [poll, seen]);
+        written.into_iter().chain([Op::Begin(work)]).chain(polls).collect::<Vec<_>>()
+    });
+    prop::collection::vec(round, 1..25).prop_map(|rounds| rounds.concat())
 }
 
 /// What a block has since a version.
@@ -412,13 +444,13 @@ impl Bench {
 
     fn take(&mut self, view: u32) {
         let version = &mut self.versions[usize64(u64::from(view))];
-        let mut snapshots = self.pages.snapshots.borrow_mut();
+        let mut snapshots = self.pages.snapshots_mut();
         snapshots.entry(View::new(view)).or_default().insert(*version);
         *version += 1;
     }
 
     fn delete(&self, view: u32, which: u64) {
-        let mut snapshots = self.pages.snapshots.borrow_mut();
+        let mut snapshots = self.pages.snapshots_mut();
         let Some(versions) = snapshots.get_mut(&View::new(view)) else { return };
         let which = (u128::from(which) * u64_of(versions.len()) as u128) >> 64;
         let version = versions.iter().nth(usize64(crate::map::flat::low64(which))).copied();
@@ -443,7 +475,7 @@ impl Bench {
                     let snapshots = self.pages.snapshots.borrow().get(&View::new(view)).cloned();
                     let snapshots: Vec<_> = snapshots.into_iter().flatten().collect();
                     if let Some(some) = snapshots.get(usize64(random.below(9))) {
-                        let mut all = self.pages.snapshots.borrow_mut();
+                        let mut all = self.pages.snapshots_mut();
                         all.entry(View::new(view)).or_default().remove(some);
                     }
                 }
@@ -675,7 +707,7 @@ impl Bench {
     /// With no snapshot left, and all in one level, there is the newest of everything and nothing else.
     fn end_of_snapshots(&mut self) {
         self.finish_jobs();
-        self.pages.snapshots.borrow_mut().clear();
+        self.pages.snapshots_mut().clear();
         now(self.map.flush()).unwrap();
         now(self.map.compact()).unwrap();
         now(self.map.prune()).unwrap();
@@ -741,7 +773,7 @@ fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<
             assert_eq!(afresh, Some((item, since)));
             let mut layers = Vec::new();
             if item.blocks == 1 {
-                memtable.layers(item.start, &mut layers);
+                memtable.layers(item.start, &mut layers, &mut Spare::default());
                 let newest = layers.first().map(|layer| (layer.place, layer.version));
                 assert_eq!(newest, Some((item.place, since)));
             } else {
@@ -782,7 +814,7 @@ fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<
             now(source.open(pages)).unwrap();
             while let Some(item) = source.current().copied() {
                 let mut layers = Vec::new();
-                source.gather(0, item.blocks, &mut layers);
+                source.gather(0, item.blocks, &mut layers, &mut Spare::default());
                 assert!(layers.windows(2).all(|two| two[0].version > two[1].version));
                 let items = layers.iter().map(|layer| Item { place: layer.place, ..item });
                 users.extend(items.flat_map(|item| places(&item)));
@@ -863,6 +895,16 @@ proptest! {
 
     #[test]
     fn any_history_with_snapshots_is_what_an_ordered_map_would_say(ops in ops(2)) {
+        run(ops);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+    #[test]
+    fn snapshots_taken_and_deleted_in_the_midst_of_merges_are_what_an_ordered_map_would_say(
+        ops in in_merges(),
+    ) {
         run(ops);
     }
 }

@@ -118,7 +118,7 @@ fn nothing_that_leads_to_a_shared_block_is_passed_by() {
                 }
             }
             if round % 7 == 3 {
-                map.pages().snapshots.borrow_mut().entry(old).or_default().insert(now_at);
+                map.pages().snapshots_mut().entry(old).or_default().insert(now_at);
                 now_at += 1;
             }
             if round % 3 == 0 {

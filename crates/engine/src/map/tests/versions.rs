@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::map::check::News;
+use crate::map::stack::Seen;
 use stdx::num::u32_of;
 
 const VIEW: View = View::new(3);
@@ -15,11 +16,11 @@ fn map() -> Map<Rc<Memory>> {
 }
 
 fn take(map: &Map<Rc<Memory>>, versions: impl IntoIterator<Item = u32>) {
-    map.pages().snapshots.borrow_mut().entry(VIEW).or_default().extend(versions);
+    map.pages().snapshots_mut().entry(VIEW).or_default().extend(versions);
 }
 
 fn delete(map: &Map<Rc<Memory>>, gone: impl Fn(u32) -> bool) {
-    map.pages().snapshots.borrow_mut().entry(VIEW).or_default().retain(|version| !gone(*version));
+    map.pages().snapshots_mut().entry(VIEW).or_default().retain(|version| !gone(*version));
 }
 
 /// A block at the place that its number and version tell.
@@ -227,6 +228,84 @@ fn a_snapshot_deleted_while_a_merge_is_under_way_is_given_up_afterwards() {
     }
     assert_eq!(reported(&map).len(), 200 * (40 - 14));
     assert!(reported(&map).values().all(|times| *times == 1));
+}
+
+/// What is seen is remembered for the time of a merge: one that went on with what it had seen first would keep what nobody
+/// sees, or drop what somebody does.
+#[test]
+fn what_snapshots_see_is_asked_for_again_once_it_changed() {
+    let map = map();
+    let (pages, mut seen) = (map.pages(), Seen::default());
+    let mut first = |view| (0..9).find(|n| seen.sees_before(pages, view, version(*n)));
+    assert_eq!(first(VIEW), None);
+    take(&map, [5]);
+    assert_eq!(first(VIEW), Some(6));
+    take(&map, [2]);
+    assert_eq!((first(VIEW), first(View::new(4)), first(VIEW)), (Some(3), None, Some(3)));
+    delete(&map, |n| n == 2);
+    assert_eq!(first(VIEW), Some(6));
+}
+
+#[test]
+fn a_merge_gives_up_what_a_snapshot_saw_that_was_deleted_in_its_midst() {
+    let map = map();
+    take(&map, [0]);
+    for since in 0..2_u32 {
+        (0..2000).for_each(|n| put(&map, n * 3, since, u64::from(since) * 10_000 + n));
+        now(map.flush()).unwrap();
+    }
+    {
+        let mut merge = std::pin::pin!(map.compact());
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut polls = 0;
+        while merge.as_mut().poll(&mut cx).is_pending() {
+            polls += 1;
+            if polls == 4 {
+                delete(&map, |_| true);
+            }
+        }
+        assert!(polls > 8, "deleted while it was under way");
+    }
+    let given_up = reported(&map);
+    assert!((500..2000).contains(&given_up.len()), "{} of 2000", given_up.len());
+    (0..2000).for_each(|n| assert_eq!(place(&map, n * 3, Version::LAST), Some(user(10_000 + n))));
+    check(&map);
+}
+
+/// Flushes and merges asked for memory a block at a time where anything had a version, for good: nothing has the first one
+/// again once the snapshots are gone.
+#[test]
+fn versions_cost_flushes_and_merges_no_memory_a_block() {
+    let blocks = 3000;
+    let took = |since: u32, seen: Option<u32>, flushes: bool| {
+        let map = map();
+        take(&map, seen);
+        for round in 0..2_u32 {
+            let since = since * (round + 1);
+            (0..blocks).for_each(|n| put(&map, n * 3, since, u64::from(round) * 20_000 + 3 * n));
+            if round == 0 && flushes {
+                now(map.flush()).unwrap();
+            }
+        }
+        // What the test's own pages take is the same for each.
+        let took = allocation_counter::measure(|| {
+            now(map.flush()).unwrap();
+            now(map.compact()).unwrap();
+        });
+        check(&map);
+        (took.count_total, reported(&map).len(), map.status().leaves)
+    };
+    let (plain, reports, leaves) = took(0, None, true);
+    let (versions, same_reports, same_leaves) = took(1, None, true);
+    assert_eq!((same_reports, u64_of(reports)), (reports, blocks));
+    assert!(same_leaves <= leaves + 2, "{same_leaves} leaves, {leaves} without");
+    assert!(versions < plain + blocks / 10, "{versions} times, {plain} without versions");
+    // Of each block both versions are kept, in twice the pages.
+    for flushes in [false, true] {
+        let (stacks, none, _) = took(1, Some(1), flushes);
+        assert_eq!(none, 0);
+        assert!(stacks < plain + blocks / 4, "{stacks} times, {plain} without versions");
+    }
 }
 
 /// Stripes are learnt again in their order: what comes first is older than what the levels have.

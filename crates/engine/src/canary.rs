@@ -88,6 +88,18 @@ pub enum Canary {
     SnapshotSkipsRoom,
     /// What a volume with a reservation gives back is not kept for it again.
     TrimForgetsReserved,
+    /// Whoever writes is let in, whatever the quota.
+    QuotaLetsAllIn,
+    /// Whoever writes looks at the quota of the volume alone, not at that of its group.
+    QuotaForgetsGroup,
+    /// What snapshots hold counts against no quota.
+    QuotaForgetsSnapshots,
+    /// Nor does what a clone holds of its parent once the snapshot is gone that it was made of.
+    QuotaForgetsClones,
+    /// What was let in and not written stays charged.
+    QuotaKeepsCharge,
+    /// A writer is refused without a count of what was given back since the last one.
+    QuotaRefusesUncounted,
     /// A namespace of another target that did not take a write to the log has it all as before.
     KeepsSilent,
     /// A namespace of another target that is reached by another connection has what it had.
@@ -342,7 +354,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 57] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -383,6 +395,12 @@ impl Canary {
         Self::OthersTakeReserved,
         Self::SnapshotSkipsRoom,
         Self::TrimForgetsReserved,
+        Self::QuotaLetsAllIn,
+        Self::QuotaForgetsGroup,
+        Self::QuotaForgetsSnapshots,
+        Self::QuotaForgetsClones,
+        Self::QuotaKeepsCharge,
+        Self::QuotaRefusesUncounted,
         Self::KeepsSilent,
         Self::BelievesReconnected,
         Self::JoinsWithoutRing,

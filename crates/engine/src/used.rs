@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use reactor::cross_core::Lock;
 
 use crate::address::{Version, View};
+use crate::canary::{self, Canary};
 use crate::map::{Period, Tally};
 use crate::volume::state::{Ancestor, Occupied, State};
 
@@ -147,7 +148,7 @@ impl Counts {
         let views = std::iter::once(&volume.view).chain(&volume.lineage.former);
         let held = |view: &View| {
             let Occupied { referenced, held, .. } = self.of_volume(*view);
-            referenced + held
+            if canary::has(Canary::QuotaForgetsSnapshots) { referenced } else { referenced + held }
         };
         views.map(held).sum()
     }

@@ -283,7 +283,8 @@ impl Life {
         }
         let volumes = self.run.model.borrow().used();
         let at_once = u64::from(self.run.plan.hosts) * self.run.plan.longest;
-        let check = async { Ok(self.store.check_used(&volumes, at_once).await) };
+        let held = self.run.model.borrow().held();
+        let check = async { Ok(self.store.check_used(&volumes, &held, at_once).await) };
         let patience = Some(Duration::from_hours(1));
         let answer = self.settled_within("count what is used", check, patience).await;
         if let Answer::Done(Some(what)) = answer
@@ -315,9 +316,17 @@ impl Life {
             let mut first = 0;
             while self.has_half_for(written + 64).await && first + 64 * ratio <= v.size {
                 let Counts { refused_full: full, refused_quota, .. } = *self.run.counts.borrow();
+                let held = self.run.model.borrow().held();
+                let others = u64::from(self.run.plan.hosts) * self.run.plan.longest;
+                let has_quota = self.store.has_quota_for(&v.name, &held, 64 + others);
                 self.write(v, first, 64 * ratio, None).await;
                 let is_full = self.run.counts.borrow().refused_full > full;
                 if self.run.counts.borrow().refused_quota > refused_quota {
+                    if has_quota {
+                        let held = held.iter().find(|(name, ..)| *name == v.name);
+                        let text = format!("refused for a quota that has room: {held:?}");
+                        self.violate(Violation(text));
+                    }
                     break;
                 }
                 // What could free it waits in the log.

@@ -9,6 +9,9 @@ use std::ops::Range;
 /// Names and sizes in blocks, those of snapshots among them.
 pub type Volumes = BTreeMap<String, u64>;
 
+/// A volume, and how many blocks it has, at least and at most.
+pub type Has = (String, u64, u64);
+
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -138,12 +141,20 @@ impl Store {
         }
     }
 
-    /// What volumes do not use as they should: each of these has so many blocks, at least and at most.
-    /// What they use beyond their quotas is at most so many, which hosts wrote at once.
-    pub async fn check_used(&self, volumes: &[(String, u64, u64)], at_once: u64) -> Option<String> {
+    /// What volumes do not use as they should: each of these has so many blocks, at least and at most, and holds so many
+    /// together with its snapshots. Quotas are kept to within so many, which hosts may have written at once.
+    pub async fn check_used(&self, volumes: &[Has], held: &[Has], at_once: u64) -> Option<String> {
         match self {
             Self::Reference(_) => None,
-            Self::Array(pool) => pool.check_used(volumes, at_once).await,
+            Self::Array(pool) => pool.check_used(volumes, held, at_once).await,
+        }
+    }
+
+    /// Whether no quota can be in the way of so many blocks for a volume, where volumes hold that.
+    pub fn has_quota_for(&self, name: &str, held: &[Has], blocks: u64) -> bool {
+        match self {
+            Self::Reference(_) => true,
+            Self::Array(pool) => pool.has_quota_for(name, held, blocks),
         }
     }
 

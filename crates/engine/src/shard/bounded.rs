@@ -12,6 +12,7 @@ use stdx::num::{u32_of, usize64};
 use super::base::Base;
 use super::events::Event;
 use crate::address::View;
+use crate::canary::{self, Canary};
 use crate::limits::QUOTA_SETTLES;
 use crate::quotas::{Counted, Holding, Quota, Reserve, ReserveMark};
 use crate::used::Counts;
@@ -109,7 +110,8 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some(bounded) = &self.bounded {
+        let is_settled = self.is_kept || !canary::has(Canary::QuotaKeepsCharge);
+        if let Some(bounded) = self.bounded.as_ref().filter(|_| is_settled) {
             bounded.settle(self.blocks.into(), self.is_kept);
         }
     }
@@ -151,7 +153,8 @@ impl Sum {
 
 impl Under {
     fn all(&self) -> impl Iterator<Item = &Arc<Quota>> {
-        self.own.iter().chain(self.group.iter().map(|group| &group.quota))
+        let group = self.group.iter().filter(|_| !canary::has(Canary::QuotaForgetsGroup));
+        self.own.iter().chain(group.map(|group| &group.quota))
     }
 }
 

@@ -3,10 +3,10 @@
 use super::{exam, log_moves, remote, returning, scrubs, told};
 use crate::contents::BLOCK;
 use crate::host::SNAPSHOT;
-use crate::store::{Refusal, Volumes};
+use crate::store::{Has, Refusal, Volumes};
 use engine::{
-    CloneSpec, DriveState, Kind, Pool, Reservation, RollbackSpec, SnapshotName, SnapshotSpec,
-    VolumeSpec, WritesRefused,
+    CloneSpec, DriveState, Kind, Pool, QuotaStatus, Reservation, RollbackSpec, SnapshotName,
+    SnapshotSpec, VolumeSpec, WritesRefused,
 };
 use reactor::{Handle, random, sleep};
 use std::cell::Cell;
@@ -53,6 +53,10 @@ fn quota_for(bytes: u64) -> Option<u64> {
 
 /// How often the space is looked at until it adds up: what is moved in between counts twice.
 const AUDITS: usize = 50;
+
+/// How often what counts against quotas is looked at until it adds up, and how long after the time before.
+const COUNTS: usize = 3;
+const COUNT_AGAIN: Duration = Duration::from_secs(60);
 
 impl Array {
     pub fn volumes(&self) -> Volumes {
@@ -234,29 +238,75 @@ impl Array {
         status.is_ok_and(|status| status.refuses == Some(WritesRefused::Unreadable))
     }
 
-    /// What volumes do not use as they should, while nobody writes: each of these has so many blocks, at least and at
-    /// most.
-    /// Quotas are kept to within so many blocks, which hosts may have written at once.
-    pub async fn check_used(&self, volumes: &[(String, u64, u64)], at_once: u64) -> Option<String> {
-        // Where too many drives are away nobody can count.
-        if !self.pool.counted().await.ok()? {
-            return None;
+    /// As [`Store::check_used`](crate::store::Store::check_used), while nobody writes.
+    pub async fn check_used(&self, volumes: &[Has], held: &[Has], at_once: u64) -> Option<String> {
+        let mut wrong = None;
+        for _ in 0..COUNTS {
+            // Where too many drives are away nobody can count.
+            if !self.pool.counted().await.ok()? {
+                return None;
+            }
+            let beside = self.beyond_quota(at_once).or_else(|| self.beside_used(volumes));
+            if beside.is_some() {
+                return beside;
+            }
+            wrong = self.beside_held(held, at_once);
+            // What snapshots hold is not counted while nothing leaves the log.
+            if wrong.is_none() || self.pool.status().await.ok()?.refuses.is_some() {
+                return None;
+            }
+            // Nor was it perhaps a moment ago.
+            sleep(COUNT_AGAIN).await;
         }
-        let of_volumes = volumes.iter().filter_map(|(name, ..)| {
-            let quota = self.pool.volume(name).ok()?.quota()?;
-            Some((name.clone(), quota))
-        });
-        let groups = self.pool.groups().into_iter();
-        let of_groups = groups.filter_map(|group| Some((group.name, group.quota?.status())));
-        let beyond = of_volumes.chain(of_groups).find_map(|(name, quota)| {
+        wrong
+    }
+
+    fn beyond_quota(&self, at_once: u64) -> Option<String> {
+        self.bounded().into_iter().find_map(|(name, quota, _)| {
             let (used, bytes) = (quota.used?, quota.bytes);
             let is_within = used <= bytes + at_once * u64_of(BLOCK);
             (!is_within).then(|| format!("`{name}` holds {used} bytes, and may hold {bytes}"))
-        });
-        beyond.or_else(|| self.beside_used(volumes))
+        })
     }
 
-    fn beside_used(&self, volumes: &[(String, u64, u64)]) -> Option<String> {
+    /// What has a quota, that, and the volumes that count.
+    fn bounded(&self) -> Vec<(String, QuotaStatus, Vec<String>)> {
+        let of_volumes = self.pool.volumes().into_iter().filter_map(|name| {
+            let quota = self.pool.volume(&name).ok()?.quota()?;
+            Some((name.clone(), quota, vec![name]))
+        });
+        let groups = self.pool.groups().into_iter();
+        let of_groups =
+            groups.filter_map(|group| Some((group.name, group.quota?.status(), group.volumes)));
+        of_volumes.chain(of_groups).collect()
+    }
+
+    fn beside_held(&self, held: &[Has], at_once: u64) -> Option<String> {
+        let of = |name: &String| held.iter().find(|(of, ..)| of == name);
+        self.bounded().into_iter().find_map(|(name, quota, volumes)| {
+            let used = quota.used? / u64_of(BLOCK);
+            let least: u64 = volumes.iter().filter_map(of).map(|(_, least, _)| least).sum();
+            let each = volumes.iter().map(|name| of(name).map(|(_, _, most)| *most));
+            let most = each.sum::<Option<u64>>().map_or(u64::MAX, |most| most + at_once);
+            let fits = (least..=most).contains(&used);
+            let words =
+                format!("`{name}` is said to hold {used} blocks, and has {least} to {most}");
+            (!fits).then_some(words)
+        })
+    }
+
+    /// As [`Store::has_quota_for`](crate::store::Store::has_quota_for).
+    pub fn has_quota_for(&self, name: &str, held: &[Has], blocks: u64) -> bool {
+        let of = |name: &String| held.iter().find(|(of, ..)| of == name).map(|(.., most)| *most);
+        let bounded = self.bounded().into_iter();
+        let mut over = bounded.filter(|(.., volumes)| volumes.iter().any(|of| of == name));
+        over.all(|(_, quota, volumes)| {
+            let most = volumes.iter().map(of).sum::<Option<u64>>();
+            most.is_some_and(|most| most + blocks <= quota.bytes / u64_of(BLOCK))
+        })
+    }
+
+    fn beside_used(&self, volumes: &[Has]) -> Option<String> {
         volumes.iter().find_map(|(name, least, most)| {
             let used = self.pool.volume(name).ok()?.used()?;
             let fits = (least * u64_of(BLOCK)..=most * u64_of(BLOCK)).contains(&used);

@@ -460,6 +460,7 @@ impl Life {
     /// Has a clone get what it inherits as its own, or leaves it as it is by then. Nothing that hosts see changes by that.
     pub async fn detach(&self, v: &Target, leave: bool) {
         let what = format!("{} {}", if leave { "leave" } else { "detach" }, v.name);
+        self.run.model.borrow_mut().begin_detach(v.serial);
         self.note(format_args!("{what}"));
         let answer = self.settled(&what, self.store.detach(&v.name, leave)).await;
         self.count(|c| c.others += 1);

@@ -35,6 +35,8 @@ pub(super) struct Volume {
     /// The snapshot that it was made of, if it is a clone, or its volume is, or went back to, perhaps: what that sees stays,
     /// seen or not.
     pub keeps: Vec<Serial>,
+    /// It may have got what it began with as its own.
+    pub detached: bool,
     /// Blocks never written are not listed: zeroes.
     pub blocks: BTreeMap<u64, Register>,
 }
@@ -56,6 +58,7 @@ impl Model {
             unit,
             parent: None,
             keeps: Vec::new(),
+            detached: false,
             blocks,
         });
         u64_of(self.volumes.len() - 1)
@@ -298,6 +301,48 @@ impl Model {
         there.filter(|v| v.renaming.is_none() && v.sizes.len() == 1).map(used).collect()
     }
 
+    /// A clone is being cut loose: what it began with may be its parent's alone from now on.
+    pub fn begin_detach(&mut self, volume: Serial) {
+        self.volume(volume).detached = true;
+    }
+
+    /// For each volume that is surely there, blocks of 4096 bytes that it and its snapshots hold together, at least and at
+    /// most: what counts against a quota. Not of those that went back to a snapshot, or are clones.
+    pub fn held(&self) -> Vec<(String, u64, u64)> {
+        let is_sure = |v: &&Volume| v.presence == Presence::Present && v.renaming.is_none();
+        let all = (0..).zip(&self.volumes).filter(|(_, v)| is_sure(v) && v.parent.is_none());
+        let bounded = all.filter(|(_, v)| v.keeps.is_empty() && v.sizes.len() == 1);
+        let held = |(serial, v): (Serial, &Volume)| {
+            let (least, most) = self.held_by(serial, v);
+            (v.name.clone(), least, most)
+        };
+        bounded.map(held).collect()
+    }
+
+    fn held_by(&self, serial: Serial, volume: &Volume) -> (u64, u64) {
+        let (_, mut most) = volume.used();
+        let mut contents: BTreeSet<(u64, Origin)> = volume.sure_contents().collect();
+        for (snapshot, of) in (0..).zip(&self.volumes).filter(|(_, v)| v.parent == Some(serial)) {
+            most += of.used().1;
+            let holds = |clone: &Volume| {
+                let is_clone = clone.parent.is_none() && clone.keeps == [snapshot];
+                is_clone && clone.presence == Presence::Present && !clone.detached
+            };
+            if of.presence == Presence::Present || self.volumes.iter().any(holds) {
+                contents.extend(of.sure_contents());
+            }
+        }
+        // As often as any part of it was another.
+        let ratio = u64_of(BLOCK / volume.unit);
+        let mut versions: BTreeMap<u64, u64> = BTreeMap::new();
+        let contents: Vec<_> = contents.into_iter().collect();
+        for part in contents.chunk_by(|(a, _), (b, _)| a == b) {
+            let versions = versions.entry(part[0].0 / ratio).or_default();
+            *versions = u64_of(part.len()).max(*versions);
+        }
+        (versions.into_values().sum(), most)
+    }
+
     /// Blocks of 4096 bytes that surely hold data, and those that may, over all volumes that are
     /// there. Exact when nothing is open and no volume has smaller blocks.
     pub fn population(&self) -> (u64, u64) {
@@ -350,6 +395,19 @@ impl Volume {
             }
         }
         (u64_of(sure.len()), u64_of(possible.len()))
+    }
+
+    /// What blocks surely have.
+    fn sure_contents(&self) -> impl Iterator<Item = (u64, Origin)> {
+        let size = self.sizes.iter().copied().max().unwrap_or(0);
+        self.blocks.range(..size).filter_map(|(&block, register)| {
+            match register.allowed(Moment::MAX)[..] {
+                [origin] if ![Origin::ZERO, Origin::LOST].contains(&origin) => {
+                    Some((block, origin))
+                }
+                _ => None,
+            }
+        })
     }
 
     /// Whether a part of the block of 4096 bytes that `block` lies in was copied.

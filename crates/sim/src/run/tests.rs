@@ -2,6 +2,7 @@ use super::*;
 use crate::mode::Era;
 use crate::reference::Lie;
 use engine::canary::Canary;
+use std::collections::BTreeSet;
 
 const TRUTH: Subject = Subject::Reference(Lie::None);
 
@@ -134,7 +135,8 @@ fn every_canary_is_found() {
             &STARTS_CANARIES[..],
             &[Canary::TakesEarly],
         ];
-        let is_found_at_once = FOUND_AT_ONCE.iter().any(|(those, ..)| *those == canary);
+        let mut at_once = FOUND_AT_ONCE.iter().chain(&QUOTAS_FIND);
+        let is_found_at_once = at_once.any(|(those, ..)| *those == canary);
         if is_found_at_once
             || MOVES_CANARIES.contains(&canary)
             || elsewhere.iter().any(|those| those.contains(&canary))
@@ -617,6 +619,28 @@ fn what_is_reserved_can_be_written() {
     }
     assert!(full > 100, "{full}");
     keep_of(Era::Scrubbed, Mode::Reserves, RESERVES_FOUND);
+}
+
+/// Bugs in what quotas bound, each with a workload and the first seed of it that finds it: it does not take many others
+/// where what that means has changed.
+const QUOTAS_FIND: [(Canary, Mode, u64); 6] = [
+    (Canary::QuotaLetsAllIn, Mode::Snapshots, 22),
+    (Canary::QuotaForgetsGroup, Mode::Snapshots, 22),
+    (Canary::QuotaForgetsSnapshots, Mode::Snapshots, 4),
+    (Canary::QuotaForgetsClones, Mode::Snapshots, 22),
+    (Canary::QuotaKeepsCharge, Mode::Snapshots, 19),
+    (Canary::QuotaRefusesUncounted, Mode::Snapshots, 16),
+];
+
+#[test]
+fn the_canaries_of_quotas_are_found() {
+    for (canary, mode, first) in QUOTAS_FIND {
+        let subject = Subject::Array(Some(canary));
+        let finds = |seed| carry_out(subject, mode.plan(seed), false).failure.is_some();
+        assert!(std::iter::once(first).chain(0..CANARY_SEEDS).any(finds), "{canary:?}");
+    }
+    let seeds: BTreeSet<u64> = QUOTAS_FIND.into_iter().map(|(.., seed)| seed).collect();
+    keep(Mode::Snapshots, seeds);
 }
 
 /// Seeds in which a namespace of another target has the log.

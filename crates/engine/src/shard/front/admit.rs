@@ -180,7 +180,8 @@ impl Front {
                 }
                 continue;
             };
-            if self.is_full(&quota, new, &counts) {
+            let is_counted = !canary::has(Canary::QuotaRefusesUncounted);
+            if self.is_full(&quota, new, &counts) || !is_counted && quota.counted().is_some() {
                 return Err(full(&quota));
             }
             let (quotas, used) = (&self.base.common.quotas, &self.base.common.used);

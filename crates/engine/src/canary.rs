@@ -122,6 +122,14 @@ pub enum Canary {
     CopiesAhead,
     /// A drive is taken while the kernel still has writes for it of a process that is gone.
     TakesEarly,
+    /// A writer is refused without a search for what was given back and replaced.
+    RefusesUnsearched,
+    /// A drive that does not answer is waited for until its deadline, also where the others have what it was asked to take.
+    WaitsForHung,
+    /// An opening fails that finds no space behind the drives.
+    OpeningNeedsSpace,
+    /// A drive that is only slow is taken out of use where others have what it has.
+    CondemnsSlow,
     /// A step is left out.
     Skips(Step),
 }
@@ -354,7 +362,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 61] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -412,6 +420,10 @@ impl Canary {
         Self::ClearsAhead,
         Self::CopiesAhead,
         Self::TakesEarly,
+        Self::RefusesUnsearched,
+        Self::WaitsForHung,
+        Self::OpeningNeedsSpace,
+        Self::CondemnsSlow,
     ];
 }
 

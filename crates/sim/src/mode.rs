@@ -43,6 +43,8 @@ pub enum Era {
     Widened,
     /// Before what a process has in flight outlived it.
     Scrubbed,
+    /// Before drives failed in part, and more than one was bad where the log is on drives.
+    Outlived,
     #[default]
     Now,
 }
@@ -53,6 +55,7 @@ impl Era {
             Self::Alone => " --known",
             Self::Widened => " --known widened",
             Self::Scrubbed => " --known scrubbed",
+            Self::Outlived => " --known outlived",
             Self::Now => "",
         }
     }
@@ -76,6 +79,12 @@ impl Mode {
     ];
 
     pub fn plan(self, seed: u64) -> Plan {
+        let plan = self.plan_outlived(seed).bear();
+        if self == Self::Rough { plan.fail_partly() } else { plan }
+    }
+
+    /// What a seed meant before drives failed in part, and more than one was bad where the log is on drives.
+    pub fn plan_outlived(self, seed: u64) -> Plan {
         self.plan_scrubbed(seed).outlive()
     }
 
@@ -105,6 +114,7 @@ impl Mode {
             Era::Alone => self.plan_known(seed),
             Era::Widened => self.plan_widened(seed),
             Era::Scrubbed => self.plan_scrubbed(seed),
+            Era::Outlived => self.plan_outlived(seed),
             Era::Now => self.plan(seed),
         }
     }

@@ -12,6 +12,9 @@ pub struct Rough {
     pub old_copies: bool,
     /// As many drives as the redundancy bears misbehave at once, come back with what they had, or never.
     pub sick: bool,
+    /// Those that misbehave do so in part, too: one ends before what the pool has there, lacks space by itself, or gives
+    /// nothing of its part of the log alone.
+    pub partly: bool,
     /// All drives refuse some operations for reasons that pass.
     pub passing: bool,
     /// There is no space behind the drives for a while, while the pool is opened too.
@@ -36,6 +39,7 @@ impl Rough {
             tries: 3 * u64::from(some(3)),
             old_copies: !some(4),
             sick: some(4),
+            partly: false,
             passing: some(3),
             full: !some(4),
             poison: false,
@@ -63,8 +67,12 @@ pub enum Sickness {
     Hangs(Option<Duration>),
     /// It refuses so many operations of some kind.
     Refuses { operation: Option<media::Operation>, kind: media::Kind, times: Option<u64> },
-    /// It refuses what is written to its zone of the commit log, and nothing else.
-    RefusesLog { times: Option<u64> },
+    /// It refuses this in its zone of the commit log, or everything there, and nothing anywhere else.
+    RefusesLog { operation: Option<media::Operation>, times: Option<u64> },
+    /// So much of a hundred parts is left of it, and all of it is there again after so long perhaps.
+    CutShort { percent: u64, back: Option<Duration> },
+    /// There is no space behind it for what was never written there, for so long, or as long as it is sick.
+    LacksSpace(Option<Duration>),
     /// It refuses a share of everything, loses writes and forgets sectors.
     Rots,
 }
@@ -83,7 +91,7 @@ impl Sickness {
         match prng.below(7) {
             0 | 1 => Self::Away(back),
             2 => Self::Hangs(back),
-            3 | 4 => Self::RefusesLog { times },
+            3 | 4 => Self::RefusesLog { operation: Some(Operation::Write), times },
             5 => {
                 let operations =
                     [None, Some(Operation::Read), Some(Operation::Write), Some(Operation::Flush)];
@@ -101,5 +109,27 @@ impl Sickness {
             }
             _ => Self::Rots,
         }
+    }
+
+    /// One of those that leave some of a drive as it was, which may have a zone of the log.
+    pub fn in_part(prng: &mut Prng, has_zone: bool) -> Self {
+        let back = (prng.below(3) > 0).then(|| moment(prng, 20));
+        let times = (prng.below(4) > 0).then(|| 1 << prng.below(8));
+        match prng.below(8) {
+            0 | 1 if has_zone => Self::RefusesLog { operation: None, times },
+            2 | 3 if has_zone => {
+                Self::RefusesLog { operation: Some(media::Operation::Read), times }
+            }
+            7 => Self::LacksSpace(back),
+            _ => {
+                let percent = [0, 50, 95][stdx::num::usize64(prng.below(3))];
+                Self::CutShort { percent, back }
+            }
+        }
+    }
+
+    /// Whether a drive seems sound that does not give what it has.
+    pub const fn is_mute(self) -> bool {
+        matches!(self, Self::RefusesLog { operation: None | Some(media::Operation::Read), .. })
     }
 }

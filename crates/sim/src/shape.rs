@@ -251,6 +251,19 @@ impl Shape {
         self.faults.disaster = Some(Disaster { life, after, drives });
     }
 
+    /// As many drives are bad as the redundancy bears, where there are any and the log is on drives.
+    pub fn add_bad_drives(&mut self, prng: &mut Prng) {
+        if self.log != LogShape::Drives || self.faults.drives.is_empty() {
+            return;
+        }
+        while self.faults.drives.len() < self.redundancy() {
+            let n = usize64(prng.below(u64_of(self.drives.len())));
+            if !self.faults.drives.contains(&n) {
+                self.faults.drives.push(n);
+            }
+        }
+    }
+
     /// Some drives may be added, none smaller than the smallest there is.
     pub fn add_later(&mut self, prng: &mut Prng) {
         let least = self.drives.iter().copied().min().unwrap_or(0);
@@ -284,7 +297,7 @@ impl Shape {
 
     fn faults(&self, prng: &mut Prng, lives: usize) -> Faults {
         let slow_ppm = pick(prng, &[0, 0, 1_000, 20_000]);
-        // Zones of the log are on two drives only.
+        // Where the log is on drives more of them may be bad, which came later: [`add_bad_drives`](Self::add_bad_drives).
         let bears = if self.log == LogShape::Drives { 1 } else { usize::MAX };
         let bad = self.redundancy().min(bears);
         if bad == 0 || prng.below(2) == 0 {

@@ -3,6 +3,7 @@
 use super::counters::count;
 use super::health::{self, Health, Lateness};
 use super::{Cause, Company, DriveSet, DriveState};
+use crate::canary::{self, Canary};
 use crate::limits::ERRORS_BORNE;
 use media::Drive;
 use reactor::{Nanos, timeout};
@@ -69,6 +70,11 @@ impl DriveSet {
             && !health.is_avoided()
             && self.is_alone_late(drive, |h| &h.reads)
         {
+            if canary::has(Canary::CondemnsSlow)
+                && let Some(media) = self.drive(drive)
+            {
+                self.fail_if_spared(drive, media, Cause::because("it is slow"));
+            }
             health.avoid();
         }
     }

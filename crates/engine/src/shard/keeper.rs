@@ -15,7 +15,7 @@ use super::base::Base;
 use super::candidates::Sought;
 use super::checkpoint::Checkpoints;
 use super::events::Event;
-use crate::canary::{self, Step};
+use crate::canary::{self, Canary, Step};
 use crate::error::{Kind, Result};
 use crate::limits::OPENING_PATIENCE;
 use crate::segment::Stream;
@@ -140,6 +140,9 @@ impl MapKeeper {
         };
         let done = told.changed.until(|| told.is_alone.get() || told.is_done());
         let _ = timeout(OPENING_PATIENCE, first(done, waits_for_space)).await;
+        if let Some(why) = self.base.refuses().filter(|_| canary::has(Canary::OpeningNeedsSpace)) {
+            return Err(why.error());
+        }
         told.is_alone.set(true);
         told.done.take().unwrap_or(Ok(()))
     }

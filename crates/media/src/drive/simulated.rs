@@ -399,8 +399,8 @@ impl Simulated {
         }
     }
 
-    /// What is beyond `len` bytes is gone.
-    pub fn cut_short(&self, len: u64) {
+    /// From now on it has so many bytes: what is beyond is out of reach, and as it was once there are as many again.
+    pub fn set_capacity(&self, len: u64) {
         self.state().capacity = len;
     }
 
@@ -675,7 +675,7 @@ impl State {
             && let Some(elsewhere) = self.somewhere()
         {
             self.counters.misdirected += 1;
-            offset = elsewhere.min(self.capacity - len);
+            offset = elsewhere.min(self.capacity.saturating_sub(len));
         }
         let sectors = offset / SECTOR..(offset + len).div_ceil(SECTOR);
         let healed: Vec<u64> = self.latent.range(sectors.clone()).copied().collect();

@@ -42,6 +42,8 @@ pub(super) struct Truth {
     pub sick: BTreeSet<usize>,
     /// Drives that forgot what was written to them, and were not made whole since: they seem sound.
     pub rotten: BTreeSet<usize>,
+    /// Drives that do not give their part of the log, and seem sound.
+    pub mute: BTreeSet<usize>,
     /// Drives that were put in the place of others, and may be blank as yet.
     pub fresh: BTreeSet<usize>,
     /// A drive's contents of long ago.
@@ -257,7 +259,7 @@ impl Media {
         };
         let is_asked = !options.unattended || lacking.len() < self.needed() || is_complete;
         let is_allowed = is_asked && options.degraded && (options.import || !self.exported.get());
-        drives && log && is_allowed && !self.scarce.get()
+        drives && log && is_allowed
     }
 
     fn before(&self) -> Before {
@@ -317,7 +319,9 @@ impl Media {
         let is_blank = |n: &usize| self.truth.borrow().fresh.contains(n);
         let drives = drives.filter(|(n, drive)| !is_blank(n) || newest_label(drive).is_some());
         let drives = drives.map(|(_, drive)| Arc::new(Drive::Simulated(Arc::clone(drive))));
-        let drives = drives.filter(|drive| drive.failure().is_none()).collect();
+        // One of no size is no drive to anybody.
+        let is_there = |drive: &Arc<Drive>| drive.failure().is_none() && drive.capacity() > 0;
+        let drives = drives.filter(is_there).collect();
         let on = self.on();
         let open = Pool::open(drives, self.log_given(attempt), attempt.options, &on);
         let Ok(opened) = timeout(OPENING, open).await else {
@@ -452,7 +456,7 @@ impl Media {
         truth.vacant = truth.out.iter().copied().filter(is_vacant).collect();
         // What is out is made whole before it is relied upon again.
         truth.rotten = &truth.rotten - &truth.out;
-        truth.out = &truth.out | &truth.rotten;
+        truth.out = &(&truth.out | &truth.rotten) | &truth.mute;
         truth.replaced = &truth.replaced & &truth.out;
         truth.fresh = &truth.fresh & &truth.out;
         (truth.between_logs, truth.unsure) = (false, false);

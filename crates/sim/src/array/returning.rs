@@ -186,6 +186,10 @@ impl Shelf {
                 DriveState::Online => {
                     self.note(format!("drive {n} is whole"));
                     let mut truth = self.truth.borrow_mut();
+                    if truth.mute.contains(&n) {
+                        // What it has of the log it still does not give.
+                        continue;
+                    }
                     truth.out.remove(&n);
                     truth.sick.remove(&n);
                     truth.replaced.remove(&n);

@@ -1,9 +1,9 @@
 //! What the pool answers, and what it may not.
 
-use super::{Life, PATIENCE};
+use super::{COMMAND, Life, PATIENCE};
 use crate::model::Violation;
 use crate::store::Refusal;
-use reactor::timeout;
+use reactor::{Nanos, now, timeout};
 use std::time::Duration;
 
 /// What became of an operation.
@@ -80,6 +80,14 @@ impl Life {
                 self.violate(Violation(format!("{what} is stuck")));
                 Answer::Lost
             }
+        }
+    }
+
+    /// Drives that hang, or answer late, cost hosts no command, as long as there are others to turn to.
+    pub(super) fn check_in_time(&self, what: &str, begun: Nanos) {
+        let took = Duration::from_nanos(now() - begun);
+        if took >= COMMAND && self.run.plan.rough.is_some() && !self.run.world.is_broken() {
+            self.violate(Violation(format!("{what}: answered after {took:?}")));
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Life, PATIENCE};
 use crate::contents::{self, Found, Stamp, recognize_all};
 use crate::model::{Begun, Serial, Target, Violation};
 use crate::store::Refusal;
-use reactor::random;
+use reactor::{now, random};
 use std::ops::Range;
 use std::time::Duration;
 use stdx::num::{u64_of, usize64};
@@ -96,9 +96,10 @@ impl Life {
     ) -> bool {
         let first = begun.blocks().start;
         let thick = self.store.thick(&v.name);
-        let held = self.store.holds_back();
+        let (held, asked) = (self.store.holds_back(), now());
         let write = self.store.write(&v.name, first, data, patience.is_none());
         let answer = self.settled_within(what, write, patience).await;
+        self.check_in_time(what, asked);
         if matches!(answer, Answer::Refused(Refusal::Full)) {
             self.check_full(what, count).await;
             self.check_thick(what, v, thick).await;
@@ -245,8 +246,10 @@ impl Life {
     pub async fn read(&self, v: &Target, first: u64, count: u64, patience: Option<Duration>) {
         let begun = self.run.model.borrow_mut().begin_read(v.serial, first, count);
         let what = format!("read {count} at {first} of {}", v.name);
+        let asked = now();
         let read = self.store.read(&v.name, first, count, patience.is_none());
         let answer = self.settled_within(&what, read, patience).await;
+        self.check_in_time(&what, asked);
         self.count(|c| c.reads += 1);
         if let Answer::Refused(Refusal::NotFound | Refusal::OutOfRange) = answer
             && self.run.model.borrow().may_miss(&begun)

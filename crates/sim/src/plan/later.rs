@@ -133,6 +133,24 @@ impl Plan {
         self
     }
 
+    /// A log on drives bears what the pool does: as many of those may be bad as where it is on memory. From a source of its
+    /// own.
+    #[must_use]
+    pub fn bear(mut self) -> Self {
+        let mut prng = Prng::new(self.seed ^ 0x5eed_0bea_5000_0001);
+        self.shape.add_bad_drives(&mut prng);
+        self
+    }
+
+    /// Where several things go wrong at once, drives that misbehave do so in part, too.
+    #[must_use]
+    pub const fn fail_partly(mut self) -> Self {
+        if let Some(rough) = &mut self.rough {
+            rough.partly = rough.sick;
+        }
+        self
+    }
+
     /// Whether nothing is ever wrong with drives and their contents, but for what openings know of.
     pub fn is_sound(&self) -> bool {
         let faults = &self.shape.faults;

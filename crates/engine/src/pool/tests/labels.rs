@@ -126,7 +126,7 @@ fn a_drive_that_was_cut_short_is_out_of_use() {
     reactor::simulate(10, async {
         let (media, drives, model) = raid6(LogSpec::Drives).await;
         let pool = Pool::open(drives, LogSpec::Drives, OpenOptions::default(), &[]).await.unwrap();
-        media[3].cut_short(80 * MIB);
+        media[3].set_capacity(80 * MIB);
         pool.look_at_drives().await.unwrap();
         assert_eq!(pool.status().await.unwrap().drives[3].state, DriveState::Failed);
         verify(&pool.volume("db").unwrap(), &model).await;

@@ -629,33 +629,55 @@ impl Store {
                 return written.map_or_else(|e| Written::Failed(Some(e)), |()| Written::Done);
             }
         };
-        let mut last = None;
+        // Who waits for memory does not wait for the drive.
+        let buffer = self.copy(image, bytes, member).await;
+        // All attempts together: a drive that is told to try again and again is waited for no longer than one that hangs.
+        let write = self.write_zone((member, zone), image, bytes, buffer);
+        match self.owner.in_company((member.tenant, member.drive), company, write).await {
+            Some(Ok(())) => Written::Done,
+            Some(Err(error)) => Written::Failed(error),
+            None => Written::Failed(None),
+        }
+    }
+
+    /// Writes to a zone, again where that fails for what passes.
+    async fn write_zone(
+        &self,
+        (member, zone): (&Member, &Zone),
+        image: &Image,
+        bytes: &Bytes<'_>,
+        buffer: Buffer,
+    ) -> std::result::Result<(), Option<media::Error>> {
+        let (mut last, mut first) = (None, Some(buffer));
         for attempt in 0..PASSING_ATTEMPTS {
             // A drive that was taken out, for whatever reason, is taken out of the log too.
             if !self.owner.has_drive(member.drive) {
-                return Written::Failed(last);
+                break;
             }
             if attempt > 0 {
                 reactor::sleep(PASSING_PAUSE).await;
             }
-            let buffer = self.copy(image, bytes, member).await;
+            let buffer = match first.take() {
+                Some(buffer) => buffer,
+                None => self.copy(image, bytes, member).await,
+            };
             let write = zone.write(bytes.offset(), buffer);
-            let write = self.owner.in_company((member.tenant, member.drive), company, write);
-            match reactor::timeout(patience_with(member.drive), write).await.unwrap_or(None) {
-                Some(Ok(())) => return Written::Done,
+            let error = match reactor::timeout(patience_with(member.drive), write).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(_) => break,
+            };
+            let again = match zone.is_another() {
                 // Another copy is there, or it is looked at again.
-                Some(Err(error)) if zone.is_another() => {
-                    last = Some(error);
-                    if !self.is_the_last(member) || !self.has_what_it_had(member, zone).await {
-                        return Written::Failed(last);
-                    }
-                }
-                Some(Err(error)) if is_passing(&error) => last = Some(error),
-                Some(Err(error)) => return Written::Failed(Some(error)),
-                None => return Written::Failed(last),
+                true => self.is_the_last(member) && self.has_what_it_had(member, zone).await,
+                false => is_passing(&error),
+            };
+            last = Some(error);
+            if !again {
+                break;
             }
         }
-        Written::Failed(last)
+        Err(last)
     }
 }
 

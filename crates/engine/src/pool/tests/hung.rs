@@ -53,6 +53,23 @@ fn a_drive_that_hangs_under_the_log_is_waited_for_no_longer_than_under_a_stripe(
     });
 }
 
+/// Each of ten attempts had a patience of its own: a write took a minute, and hosts give it half of that.
+#[test]
+fn a_drive_that_is_told_to_try_again_without_end_under_the_log_is_waited_for_no_longer() {
+    reactor::simulate(4, async {
+        let (media, _, pool, v) = raid6(LogSpec::Drives).await;
+        let (operation, kind) = (Some(Operation::Write), MediaKind::Passing);
+        media[0].refuse(Refusal { operation, range: 0..u64::MAX, kind, times: None });
+        let begun = now();
+        v.write(0, &block(0, 1)).await.unwrap();
+        assert!(seconds_since(begun) < 15, "{} s", seconds_since(begun));
+        assert!(!pool.status().await.unwrap().log.drives.contains(&0));
+        read(&v, 0, 1).await;
+        media[0].refuse_nothing();
+        pool.close().await.unwrap();
+    });
+}
+
 /// The second one was noticed only when the labels had to tell of the first, and waited for as long again.
 #[test]
 fn two_drives_that_hang_at_once_are_waited_for_once() {

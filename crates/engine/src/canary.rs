@@ -3,8 +3,6 @@
 //! Only with the feature `canary`, which nothing but the simulator asks for, or in this crate's tests, and only those a
 //! thread was told to have.
 
-use crate::map::MapLimits;
-
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canary {
@@ -446,14 +444,12 @@ pub fn plant(canary: Option<Canary>) {
     PLANTED.set(canary);
 }
 
-/// What a map is limited to: that, or next to nothing where the simulator wants it. Never, without the feature.
-pub(crate) fn limit_map(limits: MapLimits) -> MapLimits {
+/// Whether maps are limited to next to nothing, where the simulator wants it. Never, without the feature.
+pub(crate) fn has_small_maps() -> bool {
     #[cfg(any(test, feature = "canary"))]
-    if SMALL_MAPS.get() {
-        let least = MapLimits::for_memory(0);
-        return MapLimits { table_leaves: 4, runs: 3, ratio: 2, ratio_last: 3, ..least };
-    }
-    limits
+    return SMALL_MAPS.get();
+    #[cfg(not(any(test, feature = "canary")))]
+    false
 }
 
 /// Whether this step is to be left out. Never, without the feature.

@@ -85,6 +85,11 @@ impl MapLimits {
         Self { memtable: 64 << 20, ..Self::for_memory(bytes) }
     }
 
+    /// As little as a map does with, so that a few blocks make levels: for the simulator.
+    pub(crate) fn next_to_nothing() -> Self {
+        Self { table_leaves: 4, runs: 3, ratio: 2, ratio_last: 3, ..Self::for_memory(0) }
+    }
+
     /// Chunks of a memtable.
     pub(super) const fn memtable_chunks(&self) -> usize {
         self.memtable / memtable::CHUNK_BYTES

@@ -132,7 +132,10 @@ impl Frame {
         let capacity = Space::capacity_of(all, blocks, self.label.shards);
         let bytes = capacity * 16 / u64::from(self.label.shards);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        canary::limit_map(MapLimits::for_memory(bytes.clamp(MAP_BYTES_MIN, MAP_BYTES_MAX)))
+        match canary::has_small_maps() {
+            true => MapLimits::next_to_nothing(),
+            false => MapLimits::for_memory(bytes.clamp(MAP_BYTES_MIN, MAP_BYTES_MAX)),
+        }
     }
 
     fn writer(&self, shard: u16, segments: Segments, table: Table, sequence: u64) -> Rc<Writer> {

@@ -122,7 +122,7 @@ pub enum Canary {
     TakesEarly,
     /// A writer is refused without a search for what was given back and replaced.
     RefusesUnsearched,
-    /// A drive that does not answer is waited for until its deadline, also where the others have what it was asked to take.
+    /// A drive that does not answer is waited for until its deadline, though the others have what it was asked to take.
     WaitsForHung,
     /// An opening fails that finds no space behind the drives.
     OpeningNeedsSpace,

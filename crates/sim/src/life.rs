@@ -31,8 +31,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Likewise, of all openings that an operator tries; each has a shorter time of its own.
 const OPENINGS_PATIENCE: Duration = Duration::from_hours(2);
 
-/// What hosts give a read or a write: Linux gives a command 30 seconds. No drive that hangs, and no label that is to
-/// say so, may take as long.
+/// What hosts give a write: Linux gives a command 30 seconds. No drive that hangs, and no label that is to say so, may
+/// take as long.
 const COMMAND: Duration = Duration::from_secs(30);
 
 /// The most blocks read at once when everything is verified.

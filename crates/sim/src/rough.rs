@@ -12,8 +12,8 @@ pub struct Rough {
     pub old_copies: bool,
     /// As many drives as the redundancy bears misbehave at once, come back with what they had, or never.
     pub sick: bool,
-    /// Those that misbehave do so in part, too: one ends before what the pool has there, lacks space by itself, or gives
-    /// nothing of its part of the log alone.
+    /// Those that misbehave do so in part, too: one ends before what the pool has there, lacks space by itself, or
+    /// gives nothing of its part of the log alone.
     pub partly: bool,
     /// All drives refuse some operations for reasons that pass.
     pub passing: bool,

@@ -297,7 +297,7 @@ impl Shape {
 
     fn faults(&self, prng: &mut Prng, lives: usize) -> Faults {
         let slow_ppm = pick(prng, &[0, 0, 1_000, 20_000]);
-        // Where the log is on drives more of them may be bad, which came later: [`add_bad_drives`](Self::add_bad_drives).
+        // Where the log is on drives more of them may be bad, which came later: see `add_bad_drives`.
         let bears = if self.log == LogShape::Drives { 1 } else { usize::MAX };
         let bad = self.redundancy().min(bears);
         if bad == 0 || prng.below(2) == 0 {

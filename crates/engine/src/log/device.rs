@@ -631,7 +631,7 @@ impl Store {
         };
         // Who waits for memory does not wait for the drive.
         let buffer = self.copy(image, bytes, member).await;
-        // All attempts together: a drive that is told to try again and again is waited for no longer than one that hangs.
+        // All attempts together: a drive that is told to try again is waited for no longer than one that hangs.
         let write = self.write_zone((member, zone), image, bytes, buffer);
         match self.owner.in_company((member.tenant, member.drive), company, write).await {
             Some(Ok(())) => Written::Done,

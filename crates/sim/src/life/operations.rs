@@ -246,10 +246,8 @@ impl Life {
     pub async fn read(&self, v: &Target, first: u64, count: u64, patience: Option<Duration>) {
         let begun = self.run.model.borrow_mut().begin_read(v.serial, first, count);
         let what = format!("read {count} at {first} of {}", v.name);
-        let asked = now();
         let read = self.store.read(&v.name, first, count, patience.is_none());
         let answer = self.settled_within(&what, read, patience).await;
-        self.check_in_time(&what, asked);
         self.count(|c| c.reads += 1);
         if let Answer::Refused(Refusal::NotFound | Refusal::OutOfRange) = answer
             && self.run.model.borrow().may_miss(&begun)

@@ -133,8 +133,8 @@ impl Plan {
         self
     }
 
-    /// A log on drives bears what the pool does: as many of those may be bad as where it is on memory. From a source of its
-    /// own.
+    /// A log on drives bears what the pool does: as many of those may be bad as where it is on memory. From a source
+    /// of its own.
     #[must_use]
     pub fn bear(mut self) -> Self {
         let mut prng = Prng::new(self.seed ^ 0x5eed_0bea_5000_0001);

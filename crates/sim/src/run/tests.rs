@@ -508,8 +508,8 @@ fn the_canaries_of_places_and_scrubs_are_found() {
     }
 }
 
-/// Bugs in who is told that a pool is full, and in what is done about drives that hang, are slow or have no space behind
-/// them, each with the first seed that finds it, and what that says.
+/// Bugs in who is told that a pool is full, and in what is done about drives that hang, are slow or have no space
+/// behind them, each with the first seed that finds it, and what that says.
 const DRIVES_FIND: [(Canary, Mode, u64, &str); 4] = [
     (Canary::RefusesUnsearched, Mode::Moves, 1, ": full, with "),
     (Canary::WaitsForHung, Mode::Rough, 10, " is stuck"),

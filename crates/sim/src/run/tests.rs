@@ -668,7 +668,7 @@ const QUOTAS_FIND: [(Canary, Mode, u64); 4] = [
     (Canary::QuotaRefusesUncounted, Mode::Snapshots, 16),
 ];
 
-/// Two more, which no seed is known to find: one in some hundreds does not.
+/// Two more, which no seed that was tried finds.
 const QUOTAS_MISS: [Canary; 2] = [Canary::QuotaForgetsGroup, Canary::QuotaForgetsClones];
 
 #[test]

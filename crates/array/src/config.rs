@@ -114,8 +114,10 @@ pub struct Config {
     pub desired: Desired,
     /// Faults that may pass, and that a start goes without: there are none of them after [`load`].
     pub passing: Vec<Fault>,
-    /// It has no word of listeners nor subsystems, not even that there are none of them: so has a file that was cut short.
-    pub serves_nothing: bool,
+    /// It says which listeners there are, be it none. One that was cut short says nothing of them.
+    pub has_listeners: bool,
+    /// Likewise of subsystems.
+    pub has_subsystems: bool,
 }
 
 /// Reads and checks the configuration file at `path`.

@@ -416,22 +416,26 @@ fn asked_for(
     })
 }
 
-/// Refuses a file without a word of listeners and subsystems where the one read last had some: that would take away what
+/// Refuses a file without a word of listeners, or of subsystems, where the one read last had some: that would take away what
 /// hosts have, and their reservations.
 ///
 /// # Errors
 /// `Conflict`.
 fn check_serves(path: &Path, config: &config::Config, base: &Desired) -> Result<()> {
-    if !config.serves_nothing || base.listeners.is_empty() && base.subsystems.is_empty() {
-        return Ok(());
+    let lacks = [
+        ("listener", config.has_listeners, base.listeners.len()),
+        ("subsystem", config.has_subsystems, base.subsystems.len()),
+    ];
+    match lacks.into_iter().find(|(_, has, had)| !has && *had > 0) {
+        None => Ok(()),
+        Some((noun, _, had)) => {
+            let what = format!("{} has no {noun}, and had {}", path.display(), counted(had, noun));
+            let help = format!(
+                "it may have been cut short; if none is to be served, begin it with `{noun} = []`"
+            );
+            Err(Error::new(Kind::Conflict, what).help(help))
+        }
     }
-    let (listeners, subsystems) = (base.listeners.len(), base.subsystems.len());
-    let had =
-        format!("{} and {}", counted(listeners, "listener"), counted(subsystems, "subsystem"));
-    let what = format!("{} has no listener and no subsystem, and had {had}", path.display());
-    let help = "it may have been cut short; if nothing of that is to be served, begin it with `listener = []` and \
-                `subsystem = []`";
-    Err(Error::new(Kind::Conflict, what).help(help))
 }
 
 /// Keeps what was served `before` a start that serves something else, and says so where that forgets changes.

@@ -143,10 +143,16 @@ where
     // Pools that lack something are not waited for, and hosts and the management socket wait for none.
     let settling = Arc::clone(&node);
     let settle = move || settling.wait_for_openings(READY_PATIENCE);
-    let is_to_stop = tokio::select! {
-        _ = tokio::task::spawn_blocking(settle) => false,
-        // There is less time then than both may take.
-        () = signals.stop() => true,
+    let mut settled = tokio::task::spawn_blocking(settle);
+    let is_to_stop = loop {
+        tokio::select! {
+            _ = &mut settled => break false,
+            asked = signals.next() => match asked {
+                // There is less time then than both may take.
+                Asked::Stop => break true,
+                Asked::Reload => reload(&node),
+            },
+        }
     };
     let result = match is_to_stop {
         true => Ok(()),
@@ -182,13 +188,15 @@ pub async fn until_stopped(node: &Arc<Node>, mut signals: Signals) {
     loop {
         match signals.next().await {
             Asked::Stop => return,
-            Asked::Reload => {
-                let node = Arc::clone(node);
-                // The node logs what came of it. Not waited for: the next signal may ask to stop.
-                drop(tokio::task::spawn_blocking(move || node.reload()));
-            }
+            Asked::Reload => reload(node),
         }
     }
+}
+
+/// Has the configuration file read again. The node logs what came of it. Not waited for: the next signal may ask to stop.
+fn reload(node: &Arc<Node>) {
+    let node = Arc::clone(node);
+    drop(tokio::task::spawn_blocking(move || node.reload()));
 }
 
 /// How the node is to be started, and what to warn of when it has.

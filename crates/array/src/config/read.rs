@@ -118,8 +118,13 @@ impl Reader<'_> {
         if let Err(refused) = desired.check() {
             self.refuse(0..0, refused);
         }
-        let serves_nothing = document.listener.is_none() && document.subsystem.is_none();
-        Config { settings, desired, passing: std::mem::take(&mut self.passing), serves_nothing }
+        Config {
+            settings,
+            desired,
+            passing: std::mem::take(&mut self.passing),
+            has_listeners: document.listener.is_some(),
+            has_subsystems: document.subsystem.is_some(),
+        }
     }
 
     fn settings(&mut self, document: &Document) -> Settings {

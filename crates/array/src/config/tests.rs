@@ -126,9 +126,13 @@ fn the_management_socket_is_for_a_group_that_exists() {
 
 #[test]
 fn a_file_without_a_word_of_what_is_served_is_known_as_such() {
-    let of = |text: &str| parse(Path::new("f.toml"), text).unwrap().serves_nothing;
-    assert!(of("") && of("[node]\npoll = \"busy\"\n"));
-    assert!(!of("subsystem = []\n") && !of("listener = []\n"));
+    let of = |text: &str| {
+        let config = parse(Path::new("f.toml"), text).unwrap();
+        (config.has_listeners, config.has_subsystems)
+    };
+    assert_eq!(of("[node]\npoll = \"busy\"\n"), (false, false));
+    assert_eq!(of("subsystem = []\n"), (false, true));
+    assert_eq!(of("[[listener]]\naddress = \"10.0.0.1\"\n"), (true, false));
 }
 
 #[test]

@@ -46,7 +46,11 @@ impl Node {
     }
 
     fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
-        let config = config::load(path)?;
+        let config = config::load_to_start(path)?;
+        for fault in &config.passing {
+            let words = format!("{}, line {}: {}", path.display(), fault.line, fault.refused);
+            self.events.record(Severity::Warning, words);
+        }
         super::check_serves(path, &config, &self.view().state.base)?;
         let Config { settings, desired: base, .. } = config;
         // What is to be served anew from where it is: first nothing of the old one must be left there.

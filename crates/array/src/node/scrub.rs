@@ -10,7 +10,7 @@ use super::Node;
 use crate::jobs::{Stop, Task, Work};
 use crate::limits::{DRIVE_LOOK, SCRUB_KEPT};
 use crate::pools::{OpenPool, ScrubRecord};
-use crate::{Error, Result, events};
+use crate::{Error, Result};
 
 fn none(name: &Name) -> Error {
     Error::new(Kind::NotFound, format!("pool {name} is not being scrubbed"))
@@ -81,6 +81,19 @@ impl Node {
         self.remember(name, |def| def.scrub = record)
     }
 
+    /// What cannot be written down is known here all the same: drives are watched over, whatever the state directory is.
+    fn note_scrub(&self, name: &Name, record: &ScrubRecord) -> Result<()> {
+        let (of, record) = (name.clone(), record.clone());
+        let kept = self.owner.ask(move |owned| {
+            owned.serving_mut()?.pools_mut().def_mut(&of)?.scrub = record;
+            Ok(owned.keep())
+        })?;
+        if let Err(error) = kept {
+            tracing::warn!("that is not written down of the scrub of pool {name}: {error}");
+        }
+        Ok(())
+    }
+
     /// Scrubs a pool, from where an earlier scrub was left, and as fast as that one unless told otherwise.
     pub(super) fn scrub_pool(&self, name: &Name, how: RateLimit, task: &Task) -> Result<()> {
         task.step(0, 1, "checks what its drives hold")?;
@@ -91,7 +104,7 @@ impl Node {
             record.scrub.limit = how.bytes();
         }
         pool.scrub(record.position(), record.scrub.limit)?;
-        self.keep_scrub(name, &record)?;
+        self.note_scrub(name, &record)?;
         self.unless_closed(&pool, self.follow_scrub(&pool, name, record, task))
     }
 
@@ -110,7 +123,7 @@ impl Node {
             task.moved(record.scrub.done, record.scrub.bytes);
             if scrub.is_complete {
                 record.end(ScrubState::Done);
-                self.keep_scrub(name, &record)?;
+                self.note_scrub(name, &record)?;
                 let (severity, words) = outcome(name, &record.scrub);
                 self.events.record(severity, words);
                 return Ok(());
@@ -127,14 +140,14 @@ impl Node {
                     .help(format!("`flashloom pool scrub start {name}` has it go on")));
             }
             if !scrub.is_under_way {
-                self.keep_scrub(name, &record)?;
+                self.note_scrub(name, &record)?;
                 let what =
                     "the pool is not served any more: it goes on once the pool is open again";
                 return Err(Error::new(Kind::Failed, what));
             }
             if Duration::from_nanos(reactor::now_exact() - kept) >= SCRUB_KEPT {
                 kept = reactor::now_exact();
-                self.keep_scrub(name, &record)?;
+                self.note_scrub(name, &record)?;
             }
         }
     }
@@ -144,8 +157,7 @@ impl Node {
         if self.scrub_job(name).is_some() {
             return;
         }
-        let begun = events::on_behalf_of(None, || self.submit(work, None, true));
-        if let Err(error) = begun {
+        if let Err(error) = self.submit_own(work) {
             let words = format!("pool {name} is not scrubbed: {error}");
             self.events.record(Severity::Warning, words);
         }

@@ -18,9 +18,9 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::LOG_MEMBERS_MAX;
 use image::Image;
 use media::Pmem;
-use media::drive::TRANSFER_MAX;
+use media::drive::{PASSING_PATIENCE, TRANSFER_MAX};
 use reactor::buffer::Buffer;
-use reactor::join_all;
+use reactor::{join_all, now};
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -629,43 +629,28 @@ impl Store {
                 return written.map_or_else(|e| Written::Failed(Some(e)), |()| Written::Done);
             }
         };
-        // Who waits for memory does not wait for the drive.
-        let buffer = self.copy(image, bytes, member).await;
-        // All attempts together: a drive that is told to try again is waited for no longer than one that hangs.
-        let write = self.write_zone((member, zone), image, bytes, buffer);
-        match self.owner.in_company((member.tenant, member.drive), company, write).await {
-            Some(Ok(())) => Written::Done,
-            Some(Err(error)) => Written::Failed(error),
-            None => Written::Failed(None),
-        }
-    }
-
-    /// Writes to a zone, again where that fails for what passes.
-    async fn write_zone(
-        &self,
-        (member, zone): (&Member, &Zone),
-        image: &Image,
-        bytes: &Bytes<'_>,
-        buffer: Buffer,
-    ) -> std::result::Result<(), Option<media::Error>> {
-        let (mut last, mut first) = (None, Some(buffer));
+        let (mut last, begun) = (None, now());
         for attempt in 0..PASSING_ATTEMPTS {
             // A drive that was taken out, for whatever reason, is taken out of the log too.
             if !self.owner.has_drive(member.drive) {
                 break;
             }
             if attempt > 0 {
+                // All attempts together: one that is told to try again without end is waited for no longer than one that
+                // hangs. Its drive stays in use, the log does without.
+                if Duration::from_nanos(now() - begun) >= PASSING_PATIENCE {
+                    break;
+                }
                 reactor::sleep(PASSING_PAUSE).await;
             }
-            let buffer = match first.take() {
-                Some(buffer) => buffer,
-                None => self.copy(image, bytes, member).await,
-            };
+            let buffer = self.copy(image, bytes, member).await;
             let write = zone.write(bytes.offset(), buffer);
-            let error = match reactor::timeout(patience_with(member.drive), write).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => error,
-                Err(_) => break,
+            let write = self.owner.in_company((member.tenant, member.drive), company, write);
+            let written = reactor::timeout(patience_with(member.drive), write).await;
+            let error = match written.unwrap_or(None) {
+                Some(Ok(())) => return Written::Done,
+                Some(Err(error)) => error,
+                None => break,
             };
             let again = match zone.is_another() {
                 // Another copy is there, or it is looked at again.
@@ -677,7 +662,7 @@ impl Store {
                 break;
             }
         }
-        Err(last)
+        Written::Failed(last)
     }
 }
 

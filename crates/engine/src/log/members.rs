@@ -228,12 +228,12 @@ impl Owner {
 
     /// Waits for a drive's write for no longer than those make it wait that have ended theirs: `None` for one that
     /// is out of use since. What a device writes that is not current yet is no reason to give up another.
-    pub async fn in_company<E>(
+    pub async fn in_company(
         &self,
         (tenant, drive): (Tenant, Option<u16>),
         company: &Company,
-        write: impl Future<Output = std::result::Result<(), E>>,
-    ) -> Option<std::result::Result<(), E>> {
+        write: impl Future<Output = std::result::Result<(), media::Error>>,
+    ) -> Option<std::result::Result<(), media::Error>> {
         let (Self::Pool(common), Some(drive)) = (self, drive) else { return Some(write.await) };
         let drives = &common.superblock.drives;
         if self.members().is_current(tenant) {

@@ -78,8 +78,7 @@ impl Pool {
         let _turn = self.turn().await?;
         let common = &self.0.common;
         let drop = |catalog: &Catalog| edit_to_delete(catalog, &names);
-        let dropped = common.superblock.change_catalog(drop).await;
-        let Deleted { snapshots, rest, loose } = self.or_taken_back(dropped).await?;
+        let Deleted { snapshots, rest, loose } = common.superblock.change_catalog(drop).await?;
         for snapshot in snapshots {
             self.forget_snapshot(&snapshot);
         }

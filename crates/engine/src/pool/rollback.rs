@@ -159,7 +159,10 @@ impl Pool {
             Ok(made) => made,
             Err(error) => {
                 let failed = self.or_taken_back(Err(error)).await;
-                self.adopt_again(&old)?;
+                // A pool that closes ends that wait: what the next opening may take away is not written to.
+                if !self.0.closed.get() || !common.superblock.owes_catalog() {
+                    self.adopt_again(&old)?;
+                }
                 return failed;
             }
         };

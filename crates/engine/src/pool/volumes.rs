@@ -371,8 +371,7 @@ impl Pool {
             let gone = (volume.view, volume.bytes.max(volume.shrunk_from));
             Ok((changed(catalog, volume), gone))
         };
-        let marked = self.0.common.superblock.change_catalog(mark).await;
-        let (view, bytes) = self.or_taken_back(marked).await?;
+        let (view, bytes) = self.0.common.superblock.change_catalog(mark).await?;
         let gone = self.0.volumes.borrow_mut().remove(name);
         if let Some(state) = gone {
             state.close();
@@ -470,7 +469,9 @@ impl Pool {
         let superblock = &self.0.common.superblock;
         let changed = superblock.change_catalog(change).await;
         let changed = if bytes < before { self.or_taken_back(changed).await } else { changed };
-        volume.state.set_bytes(if changed.is_ok() { bytes } else { before });
+        // A pool that closes ends that wait: what the next opening may cut off is not written to.
+        let may_be_cut = bytes < before && self.0.closed.get() && superblock.owes_catalog();
+        volume.state.set_bytes(if changed.is_ok() || may_be_cut { bytes } else { before });
         if changed.is_ok() && bytes < before {
             self.or_later(self.finish_shrink(name).await)?;
         }
@@ -516,8 +517,7 @@ impl Pool {
             let volume = Object { name: to.into(), ..find(catalog, name)?.clone() };
             Ok((changed(catalog, volume), ()))
         };
-        let changed = self.0.common.superblock.change_catalog(change).await;
-        self.or_taken_back(changed).await?;
+        self.0.common.superblock.change_catalog(change).await?;
         let mut volumes = self.0.volumes.borrow_mut();
         if let Some(state) = volumes.remove(name) {
             to.clone_into(&mut state.name.lock());

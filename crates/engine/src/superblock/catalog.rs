@@ -109,6 +109,11 @@ impl<'a> Writing<'a> {
         Self { kept, pool, edit, base: OnceCell::new(), making: Semaphore::new(1) }
     }
 
+    fn needs_base(&self, index: u16) -> bool {
+        let pages = u32_of(self.edit.len() / PAGE);
+        pages == 0 || self.kept.place(index).room(self.kept.area, pages).is_none()
+    }
+
     /// Writes to one drive. May be called again after a failure: the same goes to the same place.
     pub async fn write(&self, index: u16, drive: &Drive) -> Result<()> {
         let area = self.kept.area;
@@ -227,6 +232,7 @@ impl Superblock {
         }
         let pending = Pending { kept: &self.kept, generation };
         let writing = Writing::new(&self.kept, self.pool, &bytes);
+        self.prepare(&writing).await;
         let put = match self.put(What::Catalog(&writing)).await {
             Ok(()) if self.has_news() && !canary::skips(Step::CatalogTells) => {
                 self.put_labels(self.label()).await
@@ -241,6 +247,19 @@ impl Superblock {
         }
         pending.done(&edit)?;
         Ok(result)
+    }
+
+    /// Makes the base that some drive needs before any is written to: the time that it takes is no drive's.
+    async fn prepare(&self, writing: &Writing<'_>) {
+        let is_used = |index: &u16| self.drives.drive(*index).is_some();
+        if self.drives.indices().filter(is_used).any(|index| writing.needs_base(index)) {
+            writing.base().await;
+        }
+    }
+
+    /// Whether a change of the catalog that failed is not taken back on the drives yet.
+    pub fn owes_catalog(&self) -> bool {
+        self.kept.is_owed()
     }
 
     /// Has every drive carry the catalog, of which an older one was found on some. What a drive has no space for is
@@ -284,6 +303,7 @@ impl Superblock {
         }
         self.kept.catalog.lock().generation += 1;
         let writing = Writing::new(&self.kept, self.pool, &[]);
+        self.prepare(&writing).await;
         self.put(What::Catalog(&writing)).await?;
         self.kept.owed.store(false, Ordering::Release);
         Ok(())

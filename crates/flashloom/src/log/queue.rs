@@ -90,13 +90,21 @@ pub fn settle() {
 }
 
 fn write(shared: &Shared, taken: &Receiver<Item>, mut out: impl Write) {
-    while let Ok(item) = taken.recv() {
+    loop {
+        let item = match taken.try_recv() {
+            Ok(item) => item,
+            // Not before all is taken: as long as lines wait, nobody waits behind them.
+            Err(_) => {
+                shared.is_stuck.store(false, Ordering::Relaxed);
+                let Ok(item) = taken.recv() else { return };
+                item
+            }
+        };
         match item {
             // A line that cannot be written is told to nobody: there is nowhere else.
             Item::Line(line) => _ = out.write_all(&line),
             Item::Mark(mark) => _ = mark.send(()),
         }
-        shared.is_stuck.store(false, Ordering::Relaxed);
         let lost = shared.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
             let _ = writeln!(out, "flashloom: {lost} lines of the log are lost: nobody took them");

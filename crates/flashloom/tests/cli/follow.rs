@@ -89,11 +89,11 @@ fn the_management_socket_is_for_its_owner_and_a_group_that_is_named() {
     // A file that was cut short is not taken for one that takes everything away.
     fs::write(&file, "").unwrap();
     daemon.signal("-HUP");
-    until_event(dir, "has no listener and no subsystem");
+    until_event(dir, "has no listener, and had 1 listener");
     assert_eq!(json(dir, "status")["subsystems"], 1);
     daemon.stop();
     let (code, said) = failure(dir, &serve);
-    assert!(code != 0 && said.contains("subsystem = []"), "{said}");
+    assert!(code != 0 && said.contains("listener = []"), "{said}");
     fs::write(&file, "listener = []\nsubsystem = []\n").unwrap();
     Daemon::start(dir, &serve).stop();
 }

@@ -76,9 +76,14 @@ fn open_error(source: io::Error, len: u64) -> Error {
 /// would be a signal, not an error.
 fn reserve(file: &File, len: u64) -> io::Result<()> {
     let len = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-    // SAFETY: the descriptor is open, and no memory of ours is touched.
-    let rc = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) };
-    if rc == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(rc)) }
+    loop {
+        // SAFETY: the descriptor is open, and no memory of ours is touched.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) } {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            rc => return Err(io::Error::from_raw_os_error(rc)),
+        }
+    }
 }
 
 /// Gives the file zeroes up to this length, if it is shorter.

@@ -153,7 +153,12 @@ impl Entering {
 
     /// Takes out what has ended; `None` when nothing is there.
     pub fn leave(&mut self, index: u32) -> Option<Entered> {
-        self.under_way.remove(index)
+        let left = self.under_way.remove(index);
+        if self.under_way.is_empty() && self.indices > COUNTED_AT_ONCE {
+            // What there was at its most is not looked through for ever. Whoever counts has counted all there was.
+            (self.under_way, self.indices) = (Slab::new(MAX_RANGES_IN_FLIGHT), 0);
+        }
+        left
     }
 
     pub const fn under_way(&self) -> &Slab<Entered> {
@@ -170,12 +175,15 @@ impl Entering {
         self.holds.push(Noted { hold, line });
     }
 
-    /// Ends holds: whom they kept off is ready to be looked at.
-    pub fn lift(&mut self, ids: &[u64]) {
+    /// Ends holds: whom they kept off is ready to be looked at. Tells whether nobody else was: the first of those was woken, or
+    /// lacks room.
+    pub fn lift(&mut self, ids: &[u64]) -> bool {
+        let was_nobody = self.waiters.first(READY).is_none();
         for noted in self.holds.extract_if(.., |noted| ids.contains(&noted.hold.id)) {
             self.waiters.append(noted.line, READY);
             self.waiters.end(noted.line);
         }
+        was_nobody
     }
 
     /// Begins to wait: to enter for a queue, or for what lost queues have there. Whoever waits leaves by
@@ -283,7 +291,7 @@ impl Entering {
 /// A hold that keeps it off: one of a lost queue if there is any, which may last.
 fn keeps_off<'a>(holds: &'a [Noted], waiter: &Waiter) -> Option<&'a Noted> {
     let is_on = |hold: &Hold| waiter.ranges.iter().any(|range| hold.range.overlaps(*range));
-    let mut on = holds.iter().filter(|noted| is_on(&noted.hold));
-    let lost = on.clone().find(|noted| noted.hold.is_lost);
-    lost.or_else(|| on.next().filter(|_| waiter.queue.is_some()))
+    let lost = holds.iter().find(|noted| noted.hold.is_lost && is_on(&noted.hold));
+    let enters = waiter.queue.is_some();
+    lost.or_else(|| holds.iter().find(|noted| enters && is_on(&noted.hold)))
 }

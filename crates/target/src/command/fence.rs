@@ -78,6 +78,18 @@ impl Core {
         inbox.reader = Some(cx.waker().clone());
         Poll::Pending
     }
+
+    /// What is to be kept for lost queues, as far as that was asked since the last call: it is asked no more.
+    pub fn kept(&self) -> Vec<Vec<Hold>> {
+        let (mut inbox, mut kept) = (lock(&self.inbox), Vec::new());
+        for ask in std::mem::take(&mut inbox.asked) {
+            match ask {
+                Ask::Keep(holds) => kept.push(holds),
+                other => inbox.asked.push(other),
+            }
+        }
+        kept
+    }
 }
 
 /// What a core that joins begins with.

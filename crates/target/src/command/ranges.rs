@@ -270,6 +270,8 @@ impl Ranges {
         while ahead > 0 && self.go_on() {
             ahead = ahead.saturating_sub(LOOKED_AT_ONCE);
             reactor::yield_now().await;
+            // What is kept for lost queues does not wait for that: their hosts go on soon.
+            self.core.kept().into_iter().for_each(|holds| self.note_kept(holds));
         }
         self.note(hold);
     }
@@ -290,8 +292,10 @@ impl Ranges {
     }
 
     fn lift(&self, ids: &[u64]) {
-        self.entering.borrow_mut().lift(ids);
-        self.go_on();
+        let was_nobody = self.entering.borrow_mut().lift(ids);
+        if was_nobody {
+            self.go_on();
+        }
     }
 
     /// Looks at some of those whom nothing seems to keep off any more. With many of them the first that is left is woken, and
@@ -444,7 +448,10 @@ async fn attend(core: Arc<Core>, ranges: Weak<Ranges>) {
     loop {
         let asked = poll_fn(|cx| core.poll_asked(cx)).await;
         let Some(ranges) = ranges.upgrade() else { return };
-        for ask in asked {
+        // What is kept for lost queues comes first: their hosts go on soon, and a hold may take its time to be noted.
+        let (keeps, others): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|ask| matches!(ask, Ask::Keep(_)));
+        for ask in keeps.into_iter().chain(others) {
             match ask {
                 Ask::Hold(hold, answer) => {
                     ranges.place(hold).await;

@@ -144,6 +144,11 @@ impl<P: Pages> Step<'_, P> {
             if item.place.has_contents()
                 && !self.seen.sees_before(self.pages, view, source.version())
             {
+                // One stack of each at a time: what it hides is told of in one go, and that may be much.
+                for older in self.sources[n + 1..].iter().filter(|older| older.is_stack()) {
+                    let ends = older.current().filter(|item| item.start < end).map(Item::end);
+                    end = end.min(ends.unwrap_or(END));
+                }
                 break;
             }
         }

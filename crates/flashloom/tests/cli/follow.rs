@@ -94,6 +94,11 @@ fn the_management_socket_is_for_its_owner_and_a_group_that_is_named() {
     daemon.stop();
     let (code, said) = failure(dir, &serve);
     assert!(code != 0 && said.contains("listener = []"), "{said}");
+    write("");
+    let daemon = Daemon::start(dir, &serve);
     fs::write(&file, "listener = []\nsubsystem = []\n").unwrap();
-    Daemon::start(dir, &serve).stop();
+    daemon.signal("-HUP");
+    until_event(dir, "reloaded");
+    assert_eq!(json(dir, "status")["subsystems"], 0);
+    daemon.stop();
 }

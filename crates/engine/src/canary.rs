@@ -202,6 +202,8 @@ pub enum Step {
     CatalogHalf,
     /// A change of the catalog that was given up is taken back before the next.
     CatalogTakesBack,
+    /// One that failed and cannot be taken back is blanked where it lies.
+    CatalogBlanks,
     /// What recovery stores again in memory is durable.
     RecoverFence,
     /// A control slot in memory is durable.
@@ -282,7 +284,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 74] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -317,6 +319,7 @@ impl Step {
         Self::OpeningApart,
         Self::CatalogHalf,
         Self::CatalogTakesBack,
+        Self::CatalogBlanks,
         Self::RecoverFence,
         Self::ControlFence,
         Self::CommitFence,

@@ -57,6 +57,8 @@ enum What<'a> {
     Label(&'a Label),
     Root(&'a Root),
     Catalog(&'a Writing<'a>),
+    /// Nothing, where an edit was begun that does not count.
+    NoEdit(&'a Kept),
     /// A label that is there already.
     Again,
     /// What is there already where a shard's root of a generation goes.
@@ -72,6 +74,7 @@ impl What<'_> {
             }
             What::Root(root) => area::write_root(drive, root).await,
             What::Catalog(writing) => writing.write(index, drive).await,
+            What::NoEdit(kept) => kept.blank_begun(index, drive).await,
             What::Again => area::rewrite_older_label(drive).await,
             What::RootAgain(shard, generation) => {
                 area::rewrite_root(drive, shard, generation).await

@@ -228,6 +228,21 @@ pub async fn write(
     super::write(drive, area.half_at(half) + u64::from(page) * u64_of(PAGE), bytes).await
 }
 
+/// Takes pages from one of a half's on away, also where there is no space behind the drive; durable when this returns.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn blank(
+    drive: &Drive,
+    area: CatalogArea,
+    (half, page): (u64, u32),
+    pages: u32,
+) -> Result<()> {
+    let at = area.half_at(half) + u64::from(page) * u64_of(PAGE);
+    drive.write_zeroes(at, u64::from(pages) * u64_of(PAGE), true).await?;
+    Ok(drive.flush().await?)
+}
+
 /// Where pages begin that cannot be read, from one of a half's on, `most` at most.
 ///
 /// # Errors

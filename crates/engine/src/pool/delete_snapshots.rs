@@ -78,7 +78,8 @@ impl Pool {
         let _turn = self.turn().await?;
         let common = &self.0.common;
         let drop = |catalog: &Catalog| edit_to_delete(catalog, &names);
-        let Deleted { snapshots, rest, loose } = common.superblock.change_catalog(drop).await?;
+        let dropped = common.superblock.change_catalog(drop).await;
+        let Deleted { snapshots, rest, loose } = self.or_taken_back(dropped).await?;
         for snapshot in snapshots {
             self.forget_snapshot(&snapshot);
         }

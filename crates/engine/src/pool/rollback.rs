@@ -160,7 +160,7 @@ impl Pool {
             Err(error) => {
                 let failed = self.or_taken_back(Err(error)).await;
                 // A pool that closes ends that wait: what the next opening may take away is not written to.
-                if !self.0.closed.get() || !common.superblock.owes_catalog() {
+                if !self.0.closed.get() || !common.superblock.may_find_failed() {
                     self.adopt_again(&old)?;
                 }
                 return failed;

@@ -371,7 +371,8 @@ impl Pool {
             let gone = (volume.view, volume.bytes.max(volume.shrunk_from));
             Ok((changed(catalog, volume), gone))
         };
-        let (view, bytes) = self.0.common.superblock.change_catalog(mark).await?;
+        let marked = self.0.common.superblock.change_catalog(mark).await;
+        let (view, bytes) = self.or_taken_back(marked).await?;
         let gone = self.0.volumes.borrow_mut().remove(name);
         if let Some(state) = gone {
             state.close();
@@ -389,9 +390,7 @@ impl Pool {
     /// A change of the catalog that failed may be on some drives, and an opening would find it done: it is taken back before
     /// anybody goes on as if it had never been.
     pub(super) async fn or_taken_back<T>(&self, changed: Result<T>) -> Result<T> {
-        let is_refused =
-            |error: &Error| matches!(error.kind, Kind::NotFound | Kind::Exists | Kind::Invalid);
-        if changed.as_ref().is_err_and(|error| !is_refused(error)) {
+        if changed.is_err() {
             self.0.common.superblock.taken_back(|| self.0.closed.get()).await;
         }
         changed
@@ -470,7 +469,7 @@ impl Pool {
         let changed = superblock.change_catalog(change).await;
         let changed = if bytes < before { self.or_taken_back(changed).await } else { changed };
         // A pool that closes ends that wait: what the next opening may cut off is not written to.
-        let may_be_cut = bytes < before && self.0.closed.get() && superblock.owes_catalog();
+        let may_be_cut = bytes < before && self.0.closed.get() && superblock.may_find_failed();
         volume.state.set_bytes(if changed.is_ok() || may_be_cut { bytes } else { before });
         if changed.is_ok() && bytes < before {
             self.or_later(self.finish_shrink(name).await)?;
@@ -517,7 +516,7 @@ impl Pool {
             let volume = Object { name: to.into(), ..find(catalog, name)?.clone() };
             Ok((changed(catalog, volume), ()))
         };
-        self.0.common.superblock.change_catalog(change).await?;
+        self.or_taken_back(self.0.common.superblock.change_catalog(change).await).await?;
         let mut volumes = self.0.volumes.borrow_mut();
         if let Some(state) = volumes.remove(name) {
             to.clone_into(&mut state.name.lock());

@@ -37,13 +37,20 @@ pub struct Place {
     base_pages: u32,
     /// The page of that half at which the next edit goes; `None` where a base has to come first.
     next: Option<u32>,
+    /// The half, the page and the pages of an edit that may be there, in part or whole, and does not count.
+    begun: Option<(u64, u32, u32)>,
 }
 
 impl Place {
     /// Of a drive of which that was found.
     #[must_use]
     pub const fn new(trail: &Trail) -> Self {
-        Self { half: Some(trail.half), base_pages: trail.base_pages, next: Some(trail.next) }
+        Self {
+            half: Some(trail.half),
+            base_pages: trail.base_pages,
+            next: Some(trail.next),
+            begun: None,
+        }
     }
 
     /// Where an edit of so many pages goes, if there is room for it behind the base there is.
@@ -87,6 +94,25 @@ impl Kept {
         self.places.lock().push(Place::default());
     }
 
+    /// Blanks what a drive may have of a change that failed. Needs no space, as a base does.
+    pub async fn blank_begun(&self, index: u16, drive: &Drive) -> Result<()> {
+        match self.place(index).begun {
+            Some((half, page, pages)) => {
+                area::catalog::blank(drive, self.area, (half, page), pages).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.places.lock().iter().any(|place| place.begun.is_some())
+    }
+
+    /// What was begun counts, or is nowhere any more where it could be found.
+    fn end_begun(&self) {
+        self.places.lock().iter_mut().for_each(|place| place.begun = None);
+    }
+
     /// A drive has nothing of it any more.
     pub fn forget(&self, drive: u16) {
         self.places.lock()[usize::from(drive)] = Place::default();
@@ -125,6 +151,7 @@ impl<'a> Writing<'a> {
             None => self.write_base(index, drive, place).await?,
         };
         if pages > 0 {
+            self.kept.places.lock()[usize::from(index)].begun = Some((at.0, at.1, pages));
             area::catalog::write(drive, area, at, self.edit).await?;
             self.kept.places.lock()[usize::from(index)].next = Some(at.1 + pages);
         }
@@ -158,7 +185,7 @@ impl<'a> Writing<'a> {
         let base = self.base().await;
         area::catalog::write(drive, self.kept.area, (half, 0), base).await?;
         let base_pages = u32_of(base.len() / PAGE);
-        let place = Place { half: Some(half), base_pages, next: Some(base_pages) };
+        let place = Place { half: Some(half), base_pages, next: Some(base_pages), begun: None };
         self.kept.places.lock()[usize::from(index)] = place;
         Ok((half, base_pages))
     }
@@ -179,6 +206,7 @@ impl Pending<'_> {
         catalog.apply(edit).map_err(refused)?;
         catalog.generation = self.generation;
         drop(catalog);
+        self.kept.end_begun();
         std::mem::forget(self);
         Ok(())
     }
@@ -242,7 +270,9 @@ impl Superblock {
         if let Err(error) = put {
             // It is not to happen at the next opening, when everybody was told that it did not.
             drop(pending);
-            let _ = self.take_back().await;
+            if self.take_back().await.is_err() {
+                let _ = self.blank_begun().await;
+            }
             return Err(error);
         }
         pending.done(&edit)?;
@@ -255,11 +285,6 @@ impl Superblock {
         if self.drives.indices().filter(is_used).any(|index| writing.needs_base(index)) {
             writing.base().await;
         }
-    }
-
-    /// Whether a change of the catalog that failed is not taken back on the drives yet.
-    pub fn owes_catalog(&self) -> bool {
-        self.kept.is_owed()
     }
 
     /// Has every drive carry the catalog, of which an older one was found on some. What a drive has no space for is
@@ -305,8 +330,28 @@ impl Superblock {
         let writing = Writing::new(&self.kept, self.pool, &[]);
         self.prepare(&writing).await;
         self.put(What::Catalog(&writing)).await?;
+        self.kept.end_begun();
         self.kept.owed.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// Blanks a change that failed where it lies, since a base in its place finds no space. A drive that may have it and is
+    /// out of use by now is told of: no opening looks there.
+    async fn blank_begun(&self) -> Result<()> {
+        if !self.kept.has_begun() || canary::skips(Step::CatalogBlanks) {
+            return Ok(());
+        }
+        self.put(What::NoEdit(&self.kept)).await?;
+        if self.has_news() {
+            self.put_labels(self.label()).await?;
+        }
+        self.kept.end_begun();
+        Ok(())
+    }
+
+    /// Whether an opening may find a change done that failed.
+    pub fn may_find_failed(&self) -> bool {
+        self.kept.has_begun()
     }
 
     /// Writes the catalog to all drives once more, and on those of `lacking` over what else of its area cannot be read: one
@@ -356,11 +401,14 @@ impl Superblock {
         self.settled_generation().await.map(drop)
     }
 
-    /// Waits until a change that failed is taken back: for whoever lets hosts go on as if it had never been, which an opening
-    /// would find to be done. Not where more drives fail than the redundancy bears, as nothing is acknowledged then, nor once
-    /// `is_over`.
+    /// Waits until no opening can find a change done that failed: for whoever lets hosts go on as if it had never been. Not
+    /// where more drives fail than the redundancy bears, as nothing is acknowledged then, nor once `is_over`.
     pub async fn taken_back(&self, is_over: impl Fn() -> bool) {
-        while !is_over() && self.settle_catalog().await.is_err_and(|error| error.may_pass()) {
+        let blanked = async || {
+            let _turn = self.turn.hold().await;
+            self.blank_begun().await
+        };
+        while !is_over() && blanked().await.is_err_and(|error| error.may_pass()) {
             reactor::sleep(NO_SPACE_PAUSE).await;
         }
     }

@@ -60,6 +60,7 @@ mod snapshots;
 mod space;
 mod spares;
 mod strays;
+mod turn;
 mod turns;
 mod view;
 mod volumes;

@@ -37,6 +37,8 @@ const VERIFY_BLOCKS: u16 = 8192;
 const BLOCK: u32 = 4096;
 /// Bytes of what it brings unasked.
 const CAPSULE_BLOCKS: u16 = 4;
+/// Half of a namespace: the neighbour has the first, the flood the second.
+const HALF_BLOCKS: u64 = (1 << 29) / BLOCK as u64;
 /// How long a socket may take no more before it counts as full.
 const FULL_AFTER: Duration = Duration::from_millis(50);
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:0b7d0f0e-1f2f-4b0e-9a57-3f0f4d1f0c13";

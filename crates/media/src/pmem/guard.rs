@@ -7,13 +7,12 @@
 //! replaced is marked before, and everybody looks for marks behind what they copied.
 #![allow(unsafe_code, reason = "signals, and memory that is replaced under who uses it")]
 
-use super::mapped::page_size;
 use super::marks::Marks;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 use std::sync::{Once, OnceLock};
 
 /// What a copy notes while it runs.
@@ -177,6 +176,20 @@ fn cover(note: &Note, begin: usize, end: usize) -> bool {
     // note tells of it.
     let covered = unsafe { libc::mmap(place, end - begin, access, flags, -1, 0) };
     covered != libc::MAP_FAILED
+}
+
+/// Bytes of a page of memory: asked once.
+pub(super) fn page_size() -> usize {
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    let known = BYTES.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: the call takes no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let bytes = usize::try_from(bytes).unwrap_or(4096);
+    BYTES.store(bytes, Ordering::Relaxed);
+    bytes
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "the mapping is shared, raw memory, stored to past the cache")]
 
 use super::LINE;
-use super::guard::Damage;
+use super::guard::{Damage, page_size};
 use crate::error::{Error, Kind, Operation};
 use crate::limits::REGION_MAX;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::num::{u64_of, usize64};
 
 /// From this length on stores may go past the cache.
@@ -46,20 +46,6 @@ pub struct Mapped {
     damage: Damage,
     /// The file that it maps.
     path: Option<PathBuf>,
-}
-
-/// Bytes of a page of memory: asked once.
-pub(super) fn page_size() -> usize {
-    static BYTES: AtomicUsize = AtomicUsize::new(0);
-    let known = BYTES.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
-    }
-    // SAFETY: the call takes no pointers.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let bytes = usize::try_from(bytes).unwrap_or(4096);
-    BYTES.store(bytes, Ordering::Relaxed);
-    bytes
 }
 
 // SAFETY: the mapping belongs to the value and stays until it is dropped. Its bytes are plain memory

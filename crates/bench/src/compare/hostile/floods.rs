@@ -14,11 +14,8 @@ use super::super::server::{Drives, Flashloom, Log, Server};
 use super::super::{Options, Outcome};
 use super::flood::{Command, Flood};
 use super::neighbour::{self, Waits};
-use super::{BLOCK, command};
+use super::{BLOCK, HALF_BLOCKS, command};
 use crate::rank;
-
-/// Half of a namespace: the neighbour has the first, the flood the second.
-pub const HALF_BLOCKS: u64 = (1 << 29) / BLOCK as u64;
 
 /// How a flood is named, by what of, over how many queues of how many entries.
 const fn flood(

@@ -12,7 +12,7 @@ use stdx::{Histogram, Prng};
 use super::super::Outcome;
 use super::super::server::{Flashloom, Server};
 use super::host::{Host, capsule, failed};
-use super::{BLOCK, floods::HALF_BLOCKS};
+use super::{BLOCK, HALF_BLOCKS};
 use crate::rank;
 
 const WHO: Host = Host {

@@ -208,6 +208,8 @@ pub struct Used {
     inside: Lock<Inside>,
     /// Snapshots and clones that came, and that went.
     changes: AtomicU64,
+    /// Blocks that clones see of what no volume has any more; [`UNCOUNTED`] before all was counted.
+    by_clones: AtomicU64,
 }
 
 #[derive(Default)]
@@ -231,14 +233,23 @@ impl Inside {
         self.counts.iter().map(of).sum()
     }
 
-    /// Tells one what is known of it.
-    fn tell(&self, state: &State) {
-        let Some(occupied) = self.sum(state) else { return };
+    /// Tells one what is known of it, and gives that.
+    fn tell(&self, state: &State) -> Option<Occupied> {
+        let occupied = self.sum(state)?;
         match self.counts.iter().flatten().all(|counts| counts.older.is_some()) {
             true => state.set_occupied(occupied),
             // What snapshots hold stays what it was.
             false => state.set_used(occupied.referenced),
         }
+        Some(occupied)
+    }
+
+    /// Blocks that anybody sees, once all shards have counted them with what snapshots see.
+    fn total(&self) -> Option<u64> {
+        let of = |counts: &Option<Counts>| {
+            counts.as_ref().filter(|counts| counts.older.is_some()).map(Counts::total)
+        };
+        self.counts.iter().map(of).sum()
     }
 }
 
@@ -247,7 +258,7 @@ impl Used {
     pub fn new(shards: u16) -> Self {
         let counts = vec![None; usize::from(shards)];
         let inside = Lock::new(Inside { counts, ..Inside::default() });
-        Self { inside, changes: AtomicU64::new(0) }
+        Self { inside, changes: AtomicU64::new(0), by_clones: AtomicU64::new(UNCOUNTED) }
     }
 
     /// A clone came, or went: who else sees what a snapshot does is another matter now.
@@ -295,7 +306,7 @@ impl Used {
     /// A volume, or a snapshot, that is there from now on is told what it uses.
     pub fn add(&self, state: Arc<State>) {
         let mut inside = self.inside.lock();
-        inside.tell(&state);
+        let _ = inside.tell(&state);
         let is_snapshot = state.sees.is_some();
         inside.all.insert((state.view, state.sees), state);
         self.changes.fetch_add(u64::from(is_snapshot), Ordering::AcqRel);
@@ -310,9 +321,29 @@ impl Used {
     /// Tells all of what a shard counted, which was [summed up](Counts::sum_up).
     pub async fn publish(&self, shard: u16, counts: Counts) {
         self.inside.lock().counts[usize::from(shard)] = Some(counts);
-        self.each(|inside, _, state| inside.tell(state)).await;
+        let mut of_volumes = 0;
+        let tell = |inside: &Inside, (_, sees): Id, state: &State| {
+            if let Some(told) = inside.tell(state).filter(|_| sees.is_none()) {
+                of_volumes += told.referenced + told.held;
+            }
+        };
+        self.each(tell).await;
+        let total = self.inside.lock().total();
+        if let Some(total) = total {
+            self.by_clones.store(total.saturating_sub(of_volumes), Ordering::Release);
+        }
+    }
+
+    /// Blocks of volumes that were deleted, or rolled back, which clones of them see, and no volume or snapshot there is:
+    /// what comes back when those are deleted. With what volumes use and what is held by their snapshots it is all that
+    /// anybody sees. `None` before it was counted.
+    pub fn held_by_clones(&self) -> Option<u64> {
+        let blocks = self.by_clones.load(Ordering::Acquire);
+        (blocks != UNCOUNTED).then_some(blocks)
     }
 }
+
+const UNCOUNTED: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {

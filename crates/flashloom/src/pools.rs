@@ -299,6 +299,12 @@ fn space_facts(status: &PoolStatus, row: &mut impl FnMut(&str, String)) {
     let percent = status.used.saturating_mul(100) / status.capacity.max(1);
     let metadata = size(status.metadata);
     row("used", format!("{}, {percent} % ({metadata} of metadata)", size(status.used)));
+    if let Some(bytes) = status.held_by_clones.filter(|bytes| *bytes > 0) {
+        row(
+            "held by clones",
+            format!("{} of volumes that are deleted or rolled back", size(bytes)),
+        );
+    }
     if status.reserved > 0 {
         let (all, kept) = (size(status.reserved), size(status.reserved_kept));
         let lacks = match status.reserved_missing {

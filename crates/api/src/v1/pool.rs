@@ -141,6 +141,10 @@ pub struct PoolStatus {
     /// Bytes of contents that it holds, those nobody sees any more included where that is not
     /// known yet.
     pub used: u64,
+    /// Bytes of that which clones see of volumes that were deleted or rolled back, and that no volume or snapshot has: with
+    /// what volumes use and what is held by their snapshots it is all that anybody sees. Left out until it is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by_clones: Option<u64>,
     /// Bytes that the hosts of volumes with a reservation can have of their own, together.
     #[serde(default)]
     pub reserved: u64,

@@ -251,6 +251,7 @@ fn document_of_status(
         capacity: status.capacity,
         breakdown: breakdown_document(status.breakdown),
         used: status.used,
+        held_by_clones: status.held_by_clones,
         reserved: status.reservations.bytes,
         reserved_kept: status.reservations.kept,
         reserved_missing: status.reservations.missing,

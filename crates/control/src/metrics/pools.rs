@@ -9,9 +9,15 @@ use super::{Labels, Text, hardware};
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 29] = [
+const OF_POOL: [OfPool; 30] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
+    (
+        "held_by_clones_bytes",
+        "gauge",
+        "Bytes of them that only clones see, of volumes that were deleted or rolled back.",
+        |s| s.held_by_clones.unwrap_or(0),
+    ),
     ("reserved_bytes", "gauge", "Bytes that volumes of a pool have reserved.", |s| s.reserved),
     (
         "reserved_kept_bytes",

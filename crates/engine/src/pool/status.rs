@@ -30,6 +30,8 @@ pub struct PoolStatus {
     pub breakdown: Breakdown,
     /// Bytes of contents it holds, those nobody sees any more included where that is not known yet.
     pub used: u64,
+    /// Of those, what clones see of volumes that were deleted or rolled back, and nobody else; `None` before it was counted.
+    pub held_by_clones: Option<u64>,
     /// What is kept of it for volumes, together.
     pub reservations: Reservations,
     /// Bytes of metadata.
@@ -263,6 +265,7 @@ impl Pool {
             capacity: inner.common.space.capacity() * block,
             breakdown: Breakdown::of(&label, &sizes, inner.common.segment_blocks),
             used: sum(&|part| part.held) * block,
+            held_by_clones: inner.common.used.held_by_clones().map(|blocks| blocks * block),
             reservations: inner.common.quotas.reservations(&inner.common.space),
             metadata: sum(&|part| part.metadata) * block,
             segments,

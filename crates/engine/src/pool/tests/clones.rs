@@ -513,3 +513,47 @@ fn whatever_happens_clones_and_snapshots_hold_what_they_should() {
         crate::canary::make_maps_small(false);
     }
 }
+
+/// The bytes of a pool are somebody's: volumes', snapshots', or clones' of what is deleted.
+#[test]
+fn what_volumes_snapshots_and_clones_have_is_all_there_is() {
+    async fn adds_up(pool: &Pool) -> u64 {
+        empty_all(pool).await;
+        assert!(pool.counted().await.unwrap(), "all pages can be read");
+        let of = |name: &String| {
+            let v = pool.volume(name).unwrap();
+            v.used().unwrap() + v.held_by_snapshots().unwrap()
+        };
+        let by_clones = pool.status().await.unwrap().held_by_clones.unwrap();
+        let told = pool.volumes().iter().map(of).sum::<u64>() + by_clones;
+        assert_eq!(told, live(pool).await * B);
+        by_clones / B
+    }
+    reactor::simulate(1, async {
+        let (drives, log, mut pool, v) = made(2).await;
+        let mut model = Model::new();
+        put(&v, &mut model, 0, 300, 1).await;
+        take(&pool, "mon").await;
+        put(&v, &mut model, 100, 100, 1000).await;
+        let dev = cloned(&pool, "db", "mon", "dev").await;
+        let mut of_dev = Model::new();
+        put(&dev, &mut of_dev, 50, 50, 2000).await;
+        take_of(&pool, "dev", "tue").await;
+        let deep = cloned(&pool, "dev", "tue", "deep").await;
+        put(&deep, &mut of_dev, 200, 20, 3000).await;
+        trim(&deep, &mut of_dev, 0, 10).await;
+        assert_eq!(adds_up(&pool).await, 0);
+        pool.delete_snapshot("db", "mon").await.unwrap();
+        assert_eq!(adds_up(&pool).await, 0, "what was replaced is still its volume's");
+        pool.delete_volume("db").await.unwrap();
+        assert_eq!(adds_up(&pool).await, 300);
+        pool.delete_snapshot("dev", "tue").await.unwrap();
+        pool.delete_volume("dev").await.unwrap();
+        assert_eq!(adds_up(&pool).await, 350);
+        pool = reopened(&drives, &log, pool).await;
+        assert_eq!(adds_up(&pool).await, 350);
+        pool.delete_volume("deep").await.unwrap();
+        assert_eq!(adds_up(&pool).await, 0);
+        pool.close().await.unwrap();
+    });
+}

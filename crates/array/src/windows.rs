@@ -209,7 +209,7 @@ impl Windows {
                 Err(error) => Err(error),
             };
             let told = granted.as_ref().ok().map(|(of, rings)| (of.number, states_of(rings)));
-            windows.books().settle(volume, told);
+            windows.books().settle(volume, bytes, told);
             granted.map(|(granted, rings)| (id, granted, rings)).map_err(|error| refused(&error))
         });
         // One whose pool is not open may be had when it is.

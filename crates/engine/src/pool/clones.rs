@@ -71,15 +71,19 @@ impl CloneSpec {
     }
 }
 
-/// The edit that makes clones, and the group that they are in, if there is one.
+/// The edit that makes clones, and the group that they are in, if there is one, with views from `first` on that were
+/// set aside for them.
 fn edit_of(
     specs: &[CloneSpec],
     group: Option<&GroupSpec>,
     catalog: &Catalog,
-    most: usize,
+    (most, first): (usize, Option<u32>),
 ) -> Result<(Edit, Vec<Made>)> {
     let views = new_views(catalog, specs.len() + group.iter().count(), most)?;
-    let next_view = views.end;
+    let (views, next_view) = match first {
+        Some(first) => (first..first + (views.end - views.start), views.start),
+        None => (views.clone(), views.end),
+    };
     let group = group.map(|spec| new_group(catalog, spec, View::new(views.start))).transpose()?;
     let mut names: BTreeSet<&str> = group.iter().map(|group| &*group.name).collect();
     let in_group = group.as_ref().map(|group| group.view);
@@ -98,11 +102,37 @@ fn edit_of(
 }
 
 impl Pool {
-    /// A clone has nothing where its snapshot ends: what was there before its volume was made smaller may come to light
-    /// again when a log is lost.
-    async fn end_inheritance(&self, clone: &Object, inherited: u64) -> Result<()> {
-        let (from, to) = (Self::end_of(inherited), Self::end_of(clone.bytes));
-        if from < to { self.drop_blocks(clone.view, from, to).await } else { Ok(()) }
+    /// Clones have nothing where their snapshots end: what was there before a volume was made smaller may come to light
+    /// again when a log is lost. That is so before there are such clones: gives the first view set aside for those, if any
+    /// is larger than its snapshot.
+    async fn end_inheritance(
+        &self,
+        specs: &[CloneSpec],
+        group: Option<&GroupSpec>,
+        of: &[Volume],
+    ) -> Result<Option<u32>> {
+        let ends = specs.iter().zip(of).map(|(spec, of)| {
+            let inherited = of.len();
+            (Self::end_of(inherited), Self::end_of(spec.bytes.unwrap_or(inherited)))
+        });
+        let ends: Vec<(u64, u64)> = ends.collect();
+        if ends.iter().all(|(inherited, end)| inherited >= end) {
+            return Ok(None);
+        }
+        let superblock = &self.0.common.superblock;
+        let most = superblock.objects_max();
+        let in_group = group.iter().count();
+        let set_aside = |catalog: &Catalog| {
+            let views = new_views(catalog, specs.len() + in_group, most)?;
+            Ok((Edit { next_view: views.end, records: Vec::new() }, views.start))
+        };
+        let first = superblock.change_catalog(set_aside).await?;
+        for (view, (inherited, end)) in (first..).skip(in_group).zip(ends) {
+            if inherited < end {
+                self.drop_blocks(View::new(view), inherited, end).await?;
+            }
+        }
+        Ok(Some(first))
     }
 
     /// Whoever begins with what a snapshot sees waits for nothing from then on.
@@ -146,9 +176,10 @@ impl Pool {
         self.assert_turn();
         let common = &self.0.common;
         let most = common.superblock.objects_max();
-        let edit = |catalog: &Catalog| edit_of(specs, group, catalog, most);
+        let edit =
+            |catalog: &Catalog, first: Option<u32>| edit_of(specs, group, catalog, (most, first));
         // What cannot be is refused before anything is carried for it.
-        common.superblock.catalog(|catalog| edit(catalog).map(drop))?;
+        common.superblock.catalog(|catalog| edit(catalog, None).map(drop))?;
         let of = specs.iter().map(|spec| self.snapshot(&spec.volume, &spec.snapshot));
         let of = of.collect::<Result<Vec<_>>>()?;
         for snapshot in &of {
@@ -160,16 +191,13 @@ impl Pool {
             let each = self.keep_for_new(&spec.name, spec.reservation, bytes).await;
             kept.push(self.end_keeping(&kept, each)?);
         }
-        let made = self.end_keeping(&kept, common.superblock.change_catalog(edit).await)?;
+        let ended = self.end_inheritance(specs, group, &of).await;
+        let first = self.end_keeping(&kept, ended)?;
+        let made = common.superblock.change_catalog(|catalog| edit(catalog, first)).await;
+        let made = self.end_keeping(&kept, made)?;
         for (clone, _) in &made {
             if let (Some(parent), Some(sees)) = (clone.parent, clone.sees()) {
                 common.snapshots.add_clone(clone.view, parent, sees);
-            }
-        }
-        for ((clone, _), of) in made.iter().zip(&of) {
-            if let Err(error) = self.end_inheritance(clone, of.len()).await {
-                self.end_keeping(&kept, self.forget_made(&made).await)?;
-                return self.end_keeping(&kept, Err(error));
             }
         }
         for ((clone, origin), kept) in made.into_iter().zip(kept) {
@@ -181,20 +209,6 @@ impl Pool {
         }
         common.used.note_change();
         self.count_snapshots();
-        Ok(())
-    }
-
-    /// Removes clones from the catalog that nobody had yet, and their group.
-    async fn forget_made(&self, made: &[Made]) -> Result<()> {
-        let common = &self.0.common;
-        let drop = |catalog: &Catalog| {
-            let clones = made.iter().map(|(clone, _)| clone.view);
-            let group = made.iter().find_map(|(clone, _)| clone.group);
-            let records = clones.chain(group).map(Record::Remove).collect();
-            Ok((catalog.edit(records), ()))
-        };
-        common.superblock.change_catalog(drop).await?;
-        made.iter().for_each(|(clone, _)| common.snapshots.remove_clone(clone.view));
         Ok(())
     }
 }

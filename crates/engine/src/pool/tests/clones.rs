@@ -1,8 +1,12 @@
 //! Clones: what they begin with, for how long, and what they cost.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use super::snapshots::{check, check_drives, empty_all, live, made, put, take, trim};
 use super::*;
 use crate::canary::{Step, misses};
+use crate::format::catalog::{self, Catalog, Object, Record};
 use crate::limits::CLONES_DEEP_MAX;
 
 const B: u64 = BLOCK as u64;
@@ -556,4 +560,40 @@ fn what_volumes_snapshots_and_clones_have_is_all_there_is() {
         assert_eq!(adds_up(&pool).await, 0);
         pool.close().await.unwrap();
     });
+}
+
+/// What is beyond the end of a snapshot came to light in a larger clone, where a crash came before the clone had been told
+/// that it has nothing there.
+#[test]
+fn a_larger_clone_has_nothing_where_its_snapshot_ends_whenever_a_crash_comes() {
+    let mut found = BTreeSet::new();
+    for moment in 0..60 {
+        found.insert(reactor::simulate(moment, async move {
+            let (drives, log, pool, v) = made(2).await;
+            put(&v, &mut Model::new(), 0, 600, 1).await;
+            take(&pool, "mon").await;
+            // As if the volume had been smaller by then, and the log that said so were lost.
+            let shrink = |catalog: &Catalog| {
+                let is_snapshot = |of: &&Object| of.kind == catalog::Kind::Snapshot;
+                let snapshot = catalog.objects().find(is_snapshot).unwrap().clone();
+                Ok((catalog.edit(vec![Record::Put(Object { bytes: 300 * B, ..snapshot })]), ()))
+            };
+            pool.0.common.superblock.change_catalog(shrink).await.unwrap();
+            let pool = reopened(&drives, &log, pool).await;
+            let spec = CloneSpec { bytes: Some(600 * B), ..clone_of("db", "mon", "dev") };
+            let given_up = Duration::from_micros(moment * 4);
+            let _ = reactor::timeout(given_up, pool.clone_volume(spec)).await;
+            let pool = super::groups::killed(&drives, &log, pool).await;
+            let Ok(dev) = pool.volume("dev") else {
+                pool.close().await.unwrap();
+                return false;
+            };
+            let mut rest = vec![1; 300 * BLOCK];
+            dev.read(300 * B, &mut rest).await.unwrap();
+            assert!(rest.iter().all(|byte| *byte == 0), "moment {moment}");
+            pool.close().await.unwrap();
+            true
+        }));
+    }
+    assert_eq!(found.len(), 2, "some crashes come before it is there, and some after");
 }

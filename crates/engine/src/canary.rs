@@ -194,6 +194,8 @@ pub enum Step {
     OpeningTells,
     /// Twice, so that those are known that missed a whole life.
     OpeningTwice,
+    /// The root that an opening goes on from is on all drives.
+    OpeningRoot,
     /// A change of the catalog that an opening shows is on all drives.
     OpeningCatalog,
     /// It has a generation that no drive which could not be read has.
@@ -284,7 +286,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 74] = [
+    pub const ALL: [Self; 75] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -315,6 +317,7 @@ impl Step {
         Self::OpeningTries,
         Self::OpeningTells,
         Self::OpeningTwice,
+        Self::OpeningRoot,
         Self::OpeningCatalog,
         Self::OpeningApart,
         Self::CatalogHalf,

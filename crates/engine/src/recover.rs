@@ -27,6 +27,8 @@ pub struct Found {
     pub blocks: Vec<Entry>,
     /// The segments of those blocks, as the root describes them.
     pub segments: Vec<SegmentRecord>,
+    /// The drives that have the root.
+    pub root_on: Vec<u16>,
 }
 
 impl Found {
@@ -45,19 +47,21 @@ fn corrupt(what: impl Into<String>) -> Error {
     Error::new(Kind::Corrupt, what)
 }
 
-/// The newest root that any drive has.
-async fn newest_root(superblock: &Superblock, shard: u16) -> Result<Root> {
+/// The newest root that any drive has, and which drives have it.
+async fn newest_root(superblock: &Superblock, shard: u16) -> Result<(Root, Vec<u16>)> {
     let pool = superblock.label().pool;
-    let mut newest: Option<Root> = None;
+    let mut newest: Option<(Root, Vec<u16>)> = None;
     let mut unread = None;
     for index in superblock.drives.indices() {
         let Some(drive) = superblock.drives.drive(index).cloned() else { continue };
         // A drive that cannot be read, or carries a damaged root, is outvoted by the others.
         match area::read_root(&drive, pool, shard).await {
-            Ok(Ok(root)) if newest.as_ref().is_none_or(|n| n.generation < root.generation) => {
-                newest = Some(root);
-            }
-            Ok(_) => {}
+            Ok(Ok(root)) => match &mut newest {
+                Some((known, on)) if *known == root => on.push(index),
+                Some((known, _)) if known.generation >= root.generation => {}
+                _ => newest = Some((root, vec![index])),
+            },
+            Ok(Err(_)) => {}
             Err(error) => unread = Some(error),
         }
     }
@@ -78,7 +82,7 @@ pub async fn find(
     geometry: raid::Geometry,
     shard: u16,
 ) -> Result<Found> {
-    let root = newest_root(superblock, shard).await?;
+    let (root, root_on) = newest_root(superblock, shard).await?;
     let bad = |what: &'static str| move |why| Error::caused(Kind::Corrupt, what, why);
     let records: Vec<SegmentRecord> = root
         .segments
@@ -110,7 +114,7 @@ pub async fn find(
     let manifest =
         Manifest::from_bytes(&bytes, root.pool, shard, geometry).map_err(bad("manifest"))?;
     blocks.extend_from_slice(&root.index);
-    Ok(Found { root, manifest, blocks, segments: records })
+    Ok(Found { root, manifest, blocks, segments: records, root_on })
 }
 
 async fn read(

@@ -558,6 +558,42 @@ impl Superblock {
         if canary::skips(Step::RootTells) { Ok(()) } else { self.tell_failures().await }
     }
 
+    /// Has every drive carry the root that a shard goes on from, which an opening found on these: a checkpoint was cut short.
+    /// What the one before it names is written over from now on. What a drive has no space for it gets with the next
+    /// checkpoint, as long as no opening can miss the root until then.
+    ///
+    /// # Errors
+    /// As [`write_root`](Self::write_root).
+    pub async fn spread_root(&self, root: &Root, found_on: &[u16]) -> Result<()> {
+        let lacks_it = |index| !found_on.contains(&index);
+        if !self.drives.indices().any(|index| self.drives.is_online(index) && lacks_it(index)) {
+            return Ok(());
+        }
+        match self.put_to(What::Root(root), lacks_it).await {
+            Err(error) if error.may_pass() && self.is_root_spread(root).await => {}
+            done => done?,
+        }
+        self.tell_failures().await
+    }
+
+    async fn is_root_spread(&self, root: &Root) -> bool {
+        let mut having = 0;
+        for index in self.drives.indices() {
+            if let Some(drive) = self.drives.drive(index)
+                && let Ok(Ok(found)) = area::read_root(drive, self.pool, root.shard).await
+            {
+                having += usize::from(found == *root);
+            }
+        }
+        self.is_more_than_may_go(having)
+    }
+
+    /// Whether an opening finds one at least of so many drives in use.
+    fn is_more_than_may_go(&self, drives: usize) -> bool {
+        let label = self.label();
+        drives + label.lost() > usize::from(label.layout.parity)
+    }
+
     /// Whether a shard's root of this generation finds room on all drives, before anything is written for it.
     ///
     /// # Errors

@@ -315,6 +315,10 @@ impl Frame {
         if told.meet().await.is_err() {
             return Ok(None);
         }
+        if !canary::skips(Step::OpeningRoot) {
+            let Seen { found: recover::Found { root, root_on, .. }, .. } = &seen;
+            self.common.superblock.spread_root(root, root_on).await?;
+        }
         // All shards know their segments by now.
         self.common.follow_placement();
         let Seen { log, found, mut rolled } = seen;

@@ -103,26 +103,39 @@ impl Pool {
     /// # Errors
     /// `NotFound` when nothing is moved, nor was, `Failed` when the labels cannot say so.
     pub async fn cancel_rebuild(&self) -> Result<()> {
-        // One that begins is under way, or is not, and the labels say so.
-        let _turn = self.0.taking_back.hold(1).await;
         let superblock = &self.0.common.superblock;
-        let is_under_way = self.0.rebuilding.borrow().as_ref().is_some_and(|of| of.is_under_way);
         let is_left = || superblock.label().drives.iter().any(|record| record.is_leaving);
-        if !is_under_way && !is_left() {
-            return Err(Error::new(Kind::NotFound, "no drive is being emptied"));
+        let mut ending: Option<Arc<Progress>> = None;
+        loop {
+            // One that begins is under way, or is not, and the labels say so.
+            let turn = self.0.taking_back.hold(1).await;
+            match (self.rebuild_under_way(), &ending) {
+                // That one has come to its end, and another one began since.
+                (Some(now), Some(ending)) if !Arc::ptr_eq(&now, ending) => return Ok(()),
+                (Some(now), _) => {
+                    now.ends.store(true, Ordering::Relaxed);
+                    ending = Some(now);
+                }
+                (None, None) if !is_left() => {
+                    return Err(Error::new(Kind::NotFound, "no drive is being emptied"));
+                }
+                (None, _) => return superblock.set_leaving(0).await,
+            }
+            // It may wait for space that a drive gives: whoever has work for another drive does not wait for that.
+            drop(turn);
+            reactor::sleep(REBUILD_PAUSE / 10).await;
         }
-        self.end_rebuild().await;
-        superblock.set_leaving(0).await
+    }
+
+    fn rebuild_under_way(&self) -> Option<Arc<Progress>> {
+        let rebuilding = self.0.rebuilding.borrow();
+        let under_way = rebuilding.as_ref().filter(|of| of.is_under_way);
+        under_way.map(|of| Arc::clone(&of.progress))
     }
 
     /// Has it come to its end, for whoever opens the pool to go on with.
     pub(super) async fn end_rebuild(&self) {
-        loop {
-            let under_way = match &*self.0.rebuilding.borrow() {
-                Some(of) if of.is_under_way => Some(Arc::clone(&of.progress)),
-                _ => None,
-            };
-            let Some(progress) = under_way else { return };
+        while let Some(progress) = self.rebuild_under_way() {
             progress.ends.store(true, Ordering::Relaxed);
             reactor::sleep(REBUILD_PAUSE / 10).await;
         }

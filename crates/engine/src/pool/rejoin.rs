@@ -1,6 +1,7 @@
 //! Taking drives back that were away: what is new is written to them from then on, the rest is made anew from the
 //! others, and once all of it is there, durable, they count again. `docs/decisions/0016-rejoin.md` has the reasons.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,7 @@ use crate::canary::{self, Canary, Step};
 use crate::drives::{Cause, DriveState};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Label;
+use crate::limits::{ANEW_PAUSE, REBUILD_PAUSE};
 use crate::shard::Shard;
 use crate::shard::rejoin::Progress;
 
@@ -181,13 +183,22 @@ impl Pool {
         let bears = usize::from(label.layout.parity);
         // Nor would it count while the pool lacks as many as it bears.
         let is_beside = superblock.drives.is_vacant(index) && (bears == 0 || label.lost() < bears);
-        let _turn = match is_beside {
-            true => self.0.widening.hold(1).await,
-            false => self.0.rejoining.hold(1).await,
+        let turns = if is_beside { &self.0.widening } else { &self.0.rejoining };
+        // The one before it may be paused: a drive that fails meanwhile does not wait to be replaced, or taken back again.
+        let mut turn = pin!(turns.hold(1));
+        let _turn = loop {
+            let held = reactor::timeout(REBUILD_PAUSE, turn.as_mut()).await;
+            if progress.ends.load(Ordering::Relaxed) {
+                return Err(Error::new(Kind::Gone, "the pool was closed"));
+            }
+            if superblock.drives.state(index) != DriveState::Rejoining {
+                let context = "the drive failed before it was made whole";
+                return Err(Error::new(Kind::Failed, context));
+            }
+            if let Ok(turn) = held {
+                break turn;
+            }
         };
-        if progress.ends.load(Ordering::Relaxed) {
-            return Err(Error::new(Kind::Gone, "the pool was closed"));
-        }
         let job = Arc::clone(&progress);
         let make = move |shard: Rc<Shard>| {
             let job = Arc::clone(&job);
@@ -230,7 +241,7 @@ async fn until_room(progress: &Progress, act: impl AsyncFn() -> Result<()>) -> R
     loop {
         match act().await {
             Err(error) if error.may_pass() && !progress.ends.load(Ordering::Relaxed) => {
-                reactor::sleep(crate::limits::ANEW_PAUSE).await;
+                reactor::sleep(ANEW_PAUSE).await;
             }
             done => return done,
         }

@@ -84,7 +84,7 @@ impl Remake {
         let pace = Pace::new(&progress.throttle.limit, &progress.ends, self.base.common.shards);
         let unit = u64::from(self.base.writer.segments().drives().au_blocks()) * u64_of(BLOCK);
         for part in parts {
-            self.unless_paused(progress).await;
+            self.unless_paused(drive, progress).await;
             pace.keep(unit).await;
             if let Some(_held) = self.checkpoints.hold_segment(&part.info).await {
                 self.make_part(&part, drive, progress).await?;
@@ -99,22 +99,28 @@ impl Remake {
 
     /// Where there is no room for it just now, all that was made anew is not thrown away.
     async fn take_root(&self, drive: u16, progress: &Progress) -> Result<()> {
-        let is_wanted = || {
-            let drives = self.base.writer.segments().drives();
-            !progress.ends.load(Ordering::Relaxed) && drives.state(drive) == DriveState::Rejoining
-        };
         loop {
             match self.checkpoints.take().await {
-                Err(error) if is_wanted() && self.checkpoints.may_try_again(&error).await => {}
+                Err(error)
+                    if self.is_wanted(drive, progress)
+                        && self.checkpoints.may_try_again(&error).await => {}
                 done => return done,
             }
         }
     }
 
+    /// Whether somebody waits for the drive to be whole, and it can be.
+    fn is_wanted(&self, drive: u16, progress: &Progress) -> bool {
+        let drives = self.base.writer.segments().drives();
+        !progress.ends.load(Ordering::Relaxed) && drives.state(drive) == DriveState::Rejoining
+    }
+
     /// Waits for as long as nothing is to be made anew, holding nothing.
-    async fn unless_paused(&self, progress: &Progress) {
-        let ends = || self.base.has_ended() || progress.ends.load(Ordering::Relaxed);
-        while progress.throttle.is_paused.load(Ordering::Relaxed) && !ends() {
+    async fn unless_paused(&self, drive: u16, progress: &Progress) {
+        while progress.throttle.is_paused.load(Ordering::Relaxed)
+            && self.is_wanted(drive, progress)
+            && !self.base.has_ended()
+        {
             reactor::sleep(REBUILD_PAUSE).await;
         }
     }

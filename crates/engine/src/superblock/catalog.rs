@@ -309,7 +309,6 @@ impl Superblock {
 
     /// Whether more drives have the contents of the catalog than an opening may lack.
     async fn is_catalog_spread(&self) -> bool {
-        let label = self.label();
         let mut having = 0;
         for index in self.drives.indices() {
             if let Some(drive) = self.drives.drive(index)
@@ -318,7 +317,7 @@ impl Superblock {
                 having += usize::from(self.catalog(|catalog| catalog.has_same(&found)));
             }
         }
-        having + label.lost() > usize::from(label.layout.parity)
+        self.is_more_than_may_go(having)
     }
 
     /// Writes the catalog as it is over a change that failed, and that some drives may have.

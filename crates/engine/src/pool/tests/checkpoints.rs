@@ -9,6 +9,7 @@ use media::drive::Refusal;
 use super::rejoin::settled;
 use super::snapshots::empty_all;
 use super::*;
+use crate::area;
 use crate::canary::{Step, misses};
 use crate::drives::DriveState;
 use crate::format::area as at;
@@ -182,6 +183,105 @@ fn a_drive_that_lacks_what_a_root_names_is_made_whole_after_a_crash() {
 #[test]
 fn labels_that_tell_after_a_root_are_missed() {
     misses(Step::RootTells, "", a_drive_that_lacks_what_a_root_names_is_made_whole_after_a_crash);
+}
+
+/// What each drive says of shard 0's checkpoint.
+async fn generations(pool: &Pool) -> Vec<u64> {
+    let superblock = &pool.0.common.superblock;
+    let mut all = Vec::new();
+    for index in superblock.drives.indices() {
+        let drive = superblock.drives.drive(index).unwrap();
+        let root = area::read_root(drive, superblock.pool(), 0).await.unwrap();
+        all.push(root.unwrap().generation);
+    }
+    all
+}
+
+/// Refuses the roots that are written to these drives, as where no space is left behind them.
+fn refuse_roots(media: &[Arc<Simulated>]) {
+    let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
+    let range = at::ROOTS..at::ROOTS + 64 * BLOCK as u64;
+    for drive in media {
+        drive.refuse(Refusal { operation, range: range.clone(), kind, times: None });
+    }
+}
+
+/// Refuses what else is written, so that no checkpoint comes to its root.
+fn refuse_contents(media: &[Arc<Simulated>]) {
+    let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
+    let range = CatalogArea::LEAST.end()..u64::MAX;
+    for drive in media {
+        drive.refuse(Refusal { operation, range: range.clone(), kind, times: None });
+    }
+}
+
+/// A pool whose last checkpoint was cut short: its root is on drive 0 alone.
+fn cut_short(media: &[Arc<Simulated>], all: &[Arc<Drive>], log: &LogSpec) -> Model {
+    let (media, given, log) = (media.to_vec(), all.to_vec(), log.clone());
+    reactor::simulate(1, async move {
+        let (pool, v, mut model) = filled(&given, log, 1).await;
+        let take = || pool.each(|shard: Rc<Shard>| async move { shard.checkpoints.take().await });
+        take().await.unwrap();
+        scribble(&v, &mut model, 100, 2).await;
+        pool.audit_space().await.unwrap();
+        refuse_roots(&media[1..]);
+        assert_eq!(take().await.unwrap_err().kind, Kind::Full);
+        media.iter().for_each(|drive| drive.refuse_nothing());
+        let found = generations(&pool).await;
+        assert_eq!(found[1..], [found[0] - 1; 3]);
+        model
+    })
+}
+
+/// The opening went on from it, and trimmed the log and wrote over what the one before had named. Then that drive went.
+#[test]
+fn the_root_that_an_opening_goes_on_from_is_on_all_drives() {
+    let (media, all) = simulated(4, 96 * MIB, 1);
+    let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+    let model = cut_short(&media, &all, &log);
+    let (given, same, refusing) = (all.clone(), log.clone(), media.clone());
+    reactor::simulate(2, async move {
+        refuse_contents(&refusing);
+        let pool = Pool::open(given, same, OpenOptions::default(), &[]).await.unwrap();
+        let found = generations(&pool).await;
+        assert_eq!(found, [found[0]; 4], "not all drives have the root");
+    });
+    media.iter().for_each(|drive| drive.refuse_nothing());
+    reactor::simulate(3, async move {
+        let pool = Pool::open(without(&all, 0), log, DEGRADED, &[]).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+    });
+}
+
+#[test]
+fn a_root_that_is_not_spread_is_missed() {
+    misses(
+        Step::OpeningRoot,
+        "not all drives",
+        the_root_that_an_opening_goes_on_from_is_on_all_drives,
+    );
+}
+
+/// Where some have no space for it the opening goes on once no loss that the pool bears takes it away, and not before.
+#[test]
+fn a_root_is_spread_as_far_as_the_pool_bears_losses() {
+    let (media, all) = simulated(4, 96 * MIB, 1);
+    let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+    let model = cut_short(&media, &all, &log);
+    reactor::simulate(2, async move {
+        refuse_roots(&media[1..]);
+        refuse_contents(&media);
+        let refused = Pool::open(all.clone(), log.clone(), OpenOptions::default(), &[]).await;
+        assert_eq!(refused.err().map(|error| error.kind), Some(Kind::Full));
+        media[2].refuse_nothing();
+        refuse_contents(&media[2..3]);
+        let pool = Pool::open(all, log, OpenOptions::default(), &[]).await.unwrap();
+        let found = generations(&pool).await;
+        assert_eq!(found, [0, 1, 0, 1].map(|behind| found[0] - behind));
+        media.iter().for_each(|drive| drive.refuse_nothing());
+        verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+    });
 }
 
 /// Half of a mirror did not take a change of the catalog. Its labels were as new as those that the node had seen, and from

@@ -219,6 +219,70 @@ fn a_drive_in_a_vacant_place_waits_while_the_pool_lacks_as_many_as_it_bears() {
     });
 }
 
+/// One was paused, the other waited for its turn behind it: both stayed in use for whoever wanted to replace them.
+#[test]
+fn drives_that_fail_while_it_is_paused_to_make_them_whole_are_taken_back_again() {
+    reactor::simulate(78, async {
+        let mut rig = rig(6, raid::Scheme::Raid6, bbu(), 1, 78).await;
+        let both = [1, 2];
+        for index in both {
+            rig.pull(index, 79).await;
+        }
+        rig.pool.throttle_rejoins(0, true);
+        for index in both {
+            rig.give_back(index).await;
+        }
+        reactor::sleep(Duration::from_secs(5)).await;
+        both.into_iter().for_each(|index| rig.media[index].fail());
+        rig.pool.try_drives().await.unwrap();
+        assert_eq!(states(&rig.pool).await[1..3], [DriveState::Failed; 2]);
+        reactor::sleep(Duration::from_secs(5)).await;
+        for index in both {
+            rig.media[index].revive();
+            let back = rig.pool.rejoin(Arc::clone(&rig.drives[index])).await;
+            assert_eq!(back.unwrap_or_else(|error| panic!("drive {index}: {error}")), index as u16);
+        }
+        rig.pool.throttle_rejoins(0, false);
+        for index in both {
+            let (state, rejoin) = settled(&rig.pool, index).await;
+            assert_eq!(state, DriveState::Online, "{index}: {rejoin:?}");
+        }
+        [0, 3].into_iter().for_each(|index| rig.media[index].fail());
+        verify(&rig.v, &rig.model).await;
+    });
+}
+
+/// What was to be moved waited for space, and whoever cancelled that kept all others from the drives.
+#[test]
+fn other_drives_are_not_waited_with_while_a_rebuild_is_cancelled() {
+    reactor::simulate(79, async {
+        let mut rig = rig(6, raid::Scheme::Raid5, bbu(), 1, 79).await;
+        rig.add(81).await;
+        rig.pool.evacuate(1, 0).await.unwrap();
+        for media in &rig.media {
+            media.refuse(media::Refusal {
+                operation: Some(media::Operation::Write),
+                range: crate::format::catalog::CatalogArea::LEAST.end()..u64::MAX,
+                kind: media::Kind::Full,
+                times: None,
+            });
+        }
+        reactor::sleep(Duration::from_secs(1)).await;
+        let pool = rig.pool.clone();
+        let cancelled = reactor::spawn(async move { pool.cancel_rebuild().await });
+        reactor::sleep(Duration::from_secs(1)).await;
+        assert!(rig.pool.status().await.unwrap().rebuild.unwrap().is_under_way);
+        let (_media, more) = simulated(1, 96 * MIB, 80);
+        let add = rig.pool.add_drive(Arc::clone(&more[0]), [80; 16]);
+        let added = reactor::timeout(Duration::from_secs(20), add).await;
+        assert_eq!(added.expect("whoever cancels has the turn").unwrap(), 7);
+        rig.media.iter().for_each(|media| media.refuse_nothing());
+        cancelled.await.unwrap().unwrap();
+        assert_eq!(rig.vacant().await, [] as [usize; 0]);
+        verify(&rig.v, &rig.model).await;
+    });
+}
+
 /// It has nothing to be made anew, and waited for hours behind one that had.
 #[test]
 fn a_drive_that_is_added_counts_while_another_is_made_whole() {

@@ -18,7 +18,7 @@ fn checkpoint(rig: &Rig) -> Found {
     let segments = Vec::new();
     let log = LogMark::default();
     let root = Root { pool: POOL, shard, generation, log, bytes: 0, index, segments };
-    Found { root, manifest, blocks: Vec::new(), segments: Vec::new() }
+    Found { root, manifest, blocks: Vec::new(), segments: Vec::new(), root_on: Vec::new() }
 }
 
 /// A damaged header was taken for the end of the stripes, because nothing else of its stripe could be read: once the

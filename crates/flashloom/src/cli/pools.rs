@@ -406,7 +406,11 @@ Examples:
 No contents are copied: they are shared until one side changes. Afterwards reads ask nothing else, clones and rollbacks
 of it are as shallow as those of a new volume, and what it was made of gives its space back when that is deleted. Its
 snapshots from before keep what they see. It goes on behind what hosts do, over restarts of the daemon, too; a job that is
-cancelled leaves the volume as it is by then.")]
+cancelled leaves the volume as it is by then.
+
+Also called `promote`: what a volume is promoted for elsewhere, so that what it was made of may go, is done so here. Neither
+becomes the other's parent: what a clone was made of may be deleted at any time.")]
+    #[command(visible_alias = "promote")]
     Detach {
         #[command(flatten)]
         of: OfVolume,

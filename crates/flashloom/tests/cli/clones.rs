@@ -444,7 +444,7 @@ fn a_clone_is_detached_under_its_host() {
     put(&db, 4, 0xa1);
     json(dir, "snapshot create fast/db@mon");
     put(&db, 0, 0xb2);
-    let (_, said) = failure(dir, "volume detach fast/db");
+    let (_, said) = failure(dir, "volume promote fast/db");
     assert!(said.contains("shares nothing") && said.contains("used as it is"), "{said}");
     json(dir, "volume clone fast/db@mon fast/dev");
     json(dir, "volume clone fast/db@mon fast/test");

@@ -123,6 +123,8 @@ pub struct Node {
     drive_openings: DriveOpenings,
     /// Who reads the configuration file again.
     reloads: Mutex<()>,
+    /// Why it was not taken when it was read last, if so.
+    refused_reload: Mutex<Option<String>>,
     /// Schedules that are being run, and what was told of them.
     runs: schedule_runs::Runs,
     /// Who has everything else.
@@ -217,6 +219,7 @@ impl Node {
             unfit: Mutex::default(),
             drive_looks: DriveLooks::default(),
             reloads: Mutex::default(),
+            refused_reload: Mutex::default(),
             drive_openings: DriveOpenings::default(),
             runs: schedule_runs::Runs::default(),
             owner: Arc::new(owner),

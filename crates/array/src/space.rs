@@ -286,8 +286,8 @@ impl Watch {
             (_, PoolSpace::Full) => space(Health::Failed, "full"),
             (Some(problem), _) => {
                 let help = format!(
-                    "put back what it lacks: a drive, or another target that has its log, is taken up by itself; \
-                     `flashloom pool show {name}` tells which it is"
+                    "put back what it lacks: a drive, or another target that has its log, is taken up by itself; where its log \
+                     lacks memory, `flashloom pool log move {name}` has it elsewhere. `flashloom events` tells what went"
                 );
                 (Health::Degraded, Some(problem.clone()), Some(help))
             }

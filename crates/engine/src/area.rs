@@ -116,6 +116,15 @@ pub async fn write_root(drive: &Drive, root: &Root) -> Result<()> {
     write(drive, root_at(root.shard, root.generation % 2), &root.to_block()[..]).await
 }
 
+/// As [`write_root`], and the drive has no other root of the shard any more.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn write_only_root(drive: &Drive, root: &Root) -> Result<()> {
+    write_root(drive, root).await?;
+    write(drive, root_at(root.shard, 1 - root.generation % 2), &[0; BLOCK]).await
+}
+
 /// Writes what is there already where a root of this generation goes: nothing changes, but whether the drive takes it is
 /// known. Of what cannot be read that is not.
 ///

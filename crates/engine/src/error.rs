@@ -74,7 +74,7 @@ impl Error {
     }
 
     /// Whether whoever tries again may succeed.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub fn may_pass(&self) -> bool {
         matches!(self.kind, Kind::Full | Kind::Busy)
     }
 

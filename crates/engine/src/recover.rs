@@ -27,8 +27,15 @@ pub struct Found {
     pub blocks: Vec<Entry>,
     /// The segments of those blocks, as the root describes them.
     pub segments: Vec<SegmentRecord>,
-    /// The drives that have the root.
-    pub root_on: Vec<u16>,
+    pub root_on: RootOn,
+}
+
+/// Which drives have a root, of those that are used.
+#[derive(Debug, Default)]
+pub struct RootOn {
+    pub found: Vec<u16>,
+    /// Nobody knows what these have.
+    pub unread: Vec<u16>,
 }
 
 impl Found {
@@ -48,10 +55,10 @@ fn corrupt(what: impl Into<String>) -> Error {
 }
 
 /// The newest root that any drive has, and which drives have it.
-async fn newest_root(superblock: &Superblock, shard: u16) -> Result<(Root, Vec<u16>)> {
+async fn newest_root(superblock: &Superblock, shard: u16) -> Result<(Root, RootOn)> {
     let pool = superblock.label().pool;
     let mut newest: Option<(Root, Vec<u16>)> = None;
-    let mut unread = None;
+    let (mut unread, mut failure) = (Vec::new(), None);
     for index in superblock.drives.indices() {
         let Some(drive) = superblock.drives.drive(index).cloned() else { continue };
         // A drive that cannot be read, or carries a damaged root, is outvoted by the others.
@@ -62,14 +69,18 @@ async fn newest_root(superblock: &Superblock, shard: u16) -> Result<(Root, Vec<u
                 _ => newest = Some((root, vec![index])),
             },
             Ok(Err(_)) => {}
-            Err(error) => unread = Some(error),
+            Err(error) => {
+                unread.push(index);
+                failure = Some(error);
+            }
         }
     }
     let what = format!("no drive has a root of shard {shard}");
-    newest.ok_or_else(|| match unread {
+    let (root, found) = newest.ok_or_else(|| match failure {
         Some(error) => Error::caused(Kind::Failed, what, error),
         None => corrupt(what),
-    })
+    })?;
+    Ok((root, RootOn { found, unread }))
 }
 
 /// Reads a shard's last checkpoint.

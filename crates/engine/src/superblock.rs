@@ -20,6 +20,7 @@ use crate::format::label::{
 use crate::format::root::Root;
 use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
+use crate::recover::RootOn;
 use reactor::cross_core::{AsyncMutex, Lock};
 
 use catalog::Writing;
@@ -56,6 +57,8 @@ const fn bit(drive: u16) -> u64 {
 enum What<'a> {
     Label(&'a Label),
     Root(&'a Root),
+    /// In place of whatever other one of the shard may be there.
+    OnlyRoot(&'a Root),
     Catalog(&'a Writing<'a>),
     /// Nothing, where an edit was begun that does not count.
     NoEdit(&'a Kept),
@@ -73,6 +76,7 @@ impl What<'_> {
                 area::write_label(drive, &label).await
             }
             What::Root(root) => area::write_root(drive, root).await,
+            What::OnlyRoot(root) => area::write_only_root(drive, root).await,
             What::Catalog(writing) => writing.write(index, drive).await,
             What::NoEdit(kept) => kept.blank_begun(index, drive).await,
             What::Again => area::rewrite_older_label(drive).await,
@@ -560,15 +564,18 @@ impl Superblock {
 
     /// Has every drive carry the root that a shard goes on from, which an opening found on these: a checkpoint was cut short.
     /// What the one before it names is written over from now on. What a drive has no space for it gets with the next
-    /// checkpoint, as long as no opening can miss the root until then.
+    /// checkpoint, as long as no opening can miss the root until then. A drive of which nothing could be read may have a later
+    /// one, which nobody is to find.
     ///
     /// # Errors
     /// As [`write_root`](Self::write_root).
-    pub async fn spread_root(&self, root: &Root, found_on: &[u16]) -> Result<()> {
-        let lacks_it = |index| !found_on.contains(&index);
+    pub async fn spread_root(&self, root: &Root, on: &RootOn) -> Result<()> {
+        let lacks_it = |index| !on.found.contains(&index);
         if !self.drives.indices().any(|index| self.drives.is_online(index) && lacks_it(index)) {
             return Ok(());
         }
+        self.put_to(What::OnlyRoot(root), |index| on.unread.contains(&index)).await?;
+        let lacks_it = |index| lacks_it(index) && !on.unread.contains(&index);
         match self.put_to(What::Root(root), lacks_it).await {
             Err(error) if error.may_pass() && self.is_root_spread(root).await => {}
             done => done?,

@@ -131,9 +131,9 @@ impl Counts {
         let referenced = self.newest.get(&view).copied().unwrap_or(0);
         match self.older(view) {
             Some(OfSnapshots { unique_of_hosts, held, .. }) => {
-                Occupied { referenced, unique: *unique_of_hosts, held: *held, inherited: 0 }
+                Occupied { referenced, unique: *unique_of_hosts, held: *held, inherited: Some(0) }
             }
-            None => Occupied { referenced, unique: referenced, held: 0, inherited: 0 },
+            None => Occupied { referenced, unique: referenced, held: 0, inherited: Some(0) },
         }
     }
 
@@ -160,7 +160,8 @@ impl Counts {
             let of_ancestor = |of: &Ancestor| self.of_snapshot(of.view, of.sees);
             let ancestors = state.ancestors().map(|all| &**all).unwrap_or_default();
             let sees = |of: &Ancestor| of_ancestor(of).map_or(0, |of| of.referenced);
-            let inherited = ancestors.iter().map(sees).sum();
+            let known = |of: &Ancestor| Some(of_ancestor(of)?.referenced);
+            let inherited = ancestors.iter().map(known).sum();
             // What it had before it was rolled back is held by its snapshots, but for what it has of it.
             let is_former = |of: &&Ancestor| state.lineage.former.contains(&of.view);
             let seen: u64 = ancestors.iter().filter(is_former).map(sees).sum();
@@ -407,7 +408,8 @@ mod tests {
         }
         counts.sum_up();
         let occupied = |sees| counts.of_snapshot(view, version(sees));
-        let told = |referenced, unique, held| Occupied { referenced, unique, held, inherited: 0 };
+        let told =
+            |referenced, unique, held| Occupied { referenced, unique, held, inherited: Some(0) };
         assert_eq!(occupied(2), Some(told(1_010_001, 10_000, 0)));
         assert_eq!(occupied(5), Some(told(1_101_001, 100_000, 0)));
         assert_eq!(occupied(9), Some(told(10_001_001, 10_000_000, 0)));

@@ -11,6 +11,7 @@ pub mod reader;
 pub mod record;
 pub mod writer;
 
+pub use dial::COPIES_MAX;
 pub use grant::{Grant, Token};
 pub use page::{Identity, Phase};
 pub use reader::{Bad, Look, Reader};

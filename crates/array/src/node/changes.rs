@@ -34,13 +34,15 @@ impl Node {
         // One after the other: what was read first would come last, and be kept, where its drives are slower.
         let turn = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         let result = self.reload_from(path);
+        let refused = result
+            .as_ref()
+            .err()
+            .map(|error| format!("{} was not taken, nothing changed: {error}", path.display()));
+        self.refused_reload.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&refused);
         drop(turn);
-        match &result {
-            Ok(()) => self.events.record(Severity::Info, format!("reloaded {}", path.display())),
-            Err(error) => self.events.record(
-                Severity::Error,
-                format!("{} was not taken, nothing changed: {error}", path.display()),
-            ),
+        match refused {
+            None => self.events.record(Severity::Info, format!("reloaded {}", path.display())),
+            Some(words) => self.events.record(Severity::Error, words),
         }
         result
     }

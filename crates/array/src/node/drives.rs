@@ -122,12 +122,15 @@ impl Node {
         let given = self.give_place(&pool, of, member, made_of.locks.pop());
         let before = self.unless_cut_short(&pool, given)?;
         made.keep();
+        let instead = match before.as_os_str().is_empty() {
+            true => String::new(),
+            false => format!(" in place of {}", before.display()),
+        };
         let words = format!(
-            "{} is drive {} of pool {} in place of {}, and is made whole",
+            "{} is drive {} of pool {}{instead}, and is made whole",
             path.display(),
             of.index,
-            of.pool,
-            before.display()
+            of.pool
         );
         self.events.record(Severity::Info, words);
         self.wait_until_whole(&pool, of, task, 2)

@@ -68,6 +68,13 @@ impl Node {
         let pools = &view.serving()?.pools;
         findings.extend(of_jobs(&self.jobs(), |job| is_there(job, pools)));
         findings.extend(view.state.schedules.0.values().filter_map(failing));
+        let refused = self.refused_reload.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        findings.extend(refused.map(|why| Finding {
+            health: Health::Degraded,
+            subject: "node".to_owned(),
+            why,
+            help: Some("put it right and reload: until then the next start may fail".to_owned()),
+        }));
         if view.are_jobs_unsaved {
             findings.push(Finding {
                 health: Health::Degraded,

@@ -262,6 +262,11 @@ impl Node {
         if from.drives.is_empty() {
             let mut found = self.find_pools(&from)?;
             let Some(pool) = found.pop().filter(|_| found.is_empty()) else {
+                if let Some(name) = from.name.as_ref().filter(|_| found.is_empty())
+                    && self.open_pool_named(name).is_ok()
+                {
+                    return Err(Error::new(Kind::Conflict, format!("pool {name} is open here")));
+                }
                 let (what, help) = match found.is_empty() {
                     true => ("no drives of such a pool are found", "name its drives with --drive"),
                     false => ("drives of several pools are found", "say which, by name"),

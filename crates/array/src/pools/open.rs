@@ -544,7 +544,10 @@ impl OpenPool {
                         "pool {id} cannot put right what is wrong with its drives: {error}"
                     );
                 }
-                if let Err(error) = here.end_bad_windows().await {
+                // What has no room now is tried again.
+                if let Err(error) = here.end_bad_windows().await
+                    && !error.may_pass()
+                {
                     tracing::warn!("pool {id} cannot end a direct write window: {error}");
                 }
             });

@@ -300,9 +300,9 @@ impl Frame {
         &self,
         shard: u16,
         begin: Begin,
-        pass: [BarrierEntry; 2],
+        pass: [BarrierEntry; 3],
     ) -> Result<Option<Rc<Shard>>> {
-        let [looked, told] = pass;
+        let [looked, told, spread] = pass;
         let seen = self.look(shard, begin).await?;
         // No byte is changed, and no segment given out, before it is known that all shards can be opened and which
         // segments they have.
@@ -318,6 +318,10 @@ impl Frame {
         if !canary::skips(Step::OpeningRoot) {
             let Seen { found: recover::Found { root, root_on, .. }, .. } = &seen;
             self.common.superblock.spread_root(root, root_on).await?;
+        }
+        // What the root of another shard has given back is anybody's from here on.
+        if spread.meet().await.is_err() {
+            return Ok(None);
         }
         // All shards know their segments by now.
         self.common.follow_placement();
@@ -385,7 +389,7 @@ impl Frame {
         &self,
         shard: u16,
         begin: Begin,
-        pass: [BarrierEntry; 2],
+        pass: [BarrierEntry; 3],
     ) -> Result<Option<Rc<Shard>>> {
         match begin {
             Begin::New => self.create_shard(shard).await.map(Some),
@@ -429,8 +433,9 @@ impl Pool {
         let shards = frame.label.shards;
         // Any reactor may be given a request, those without a shard as well.
         let serves = on.len() > 1;
-        let passes = barrier(usize::from(shards)).into_iter().zip(barrier(usize::from(shards)));
-        let passes = passes.map(|(looked, told)| [looked, told]);
+        let pass = || barrier(usize::from(shards)).into_iter();
+        let passes = pass().zip(pass()).zip(pass());
+        let passes = passes.map(|((looked, told), spread)| [looked, told, spread]);
         let all = seats(shards, on).into_iter().zip(passes).zip(0..);
         let building = all.map(|((seat, pass), shard)| {
             let (frame, back) = (frame.clone(), seat.clone());

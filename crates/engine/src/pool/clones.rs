@@ -103,8 +103,8 @@ fn edit_of(
 
 impl Pool {
     /// Clones have nothing where their snapshots end: what was there before a volume was made smaller may come to light
-    /// again when a log is lost. That is so before there are such clones: gives the first view set aside for those, if any
-    /// is larger than its snapshot.
+    /// again when a log is lost. That is so before there are such clones: gives the first of the views that were set aside,
+    /// where any is larger than its snapshot. They are clones' from then on, whose holes stay.
     async fn end_inheritance(
         &self,
         specs: &[CloneSpec],
@@ -127,12 +127,32 @@ impl Pool {
             Ok((Edit { next_view: views.end, records: Vec::new() }, views.start))
         };
         let first = superblock.change_catalog(set_aside).await?;
-        for (view, (inherited, end)) in (first..).skip(in_group).zip(ends) {
-            if inherited < end {
-                self.drop_blocks(View::new(view), inherited, end).await?;
+        let plan = |catalog: &Catalog| edit_of(specs, group, catalog, (most, Some(first)));
+        let (_, planned) = superblock.catalog(plan)?;
+        self.note_clones(&planned);
+        for ((clone, _), (inherited, end)) in planned.iter().zip(ends) {
+            if inherited < end
+                && let Err(error) = self.drop_blocks(clone.view, inherited, end).await
+            {
+                self.forget_planned(specs.len() + in_group, first);
+                return Err(error);
             }
         }
         Ok(Some(first))
+    }
+
+    fn note_clones(&self, clones: &[Made]) {
+        for (clone, _) in clones {
+            if let (Some(parent), Some(sees)) = (clone.parent, clone.sees()) {
+                self.0.common.snapshots.add_clone(clone.view, parent, sees);
+            }
+        }
+    }
+
+    /// So many views from `first` on, which were set aside, are no clones'.
+    fn forget_planned(&self, views: usize, first: u32) {
+        let end = first + stdx::num::u32_of(views);
+        (first..end).for_each(|view| self.0.common.snapshots.remove_clone(View::new(view)));
     }
 
     /// Whoever begins with what a snapshot sees waits for nothing from then on.
@@ -194,15 +214,18 @@ impl Pool {
         let ended = self.end_inheritance(specs, group, &of).await;
         let first = self.end_keeping(&kept, ended)?;
         let made = common.superblock.change_catalog(|catalog| edit(catalog, first)).await;
-        let made = self.end_keeping(&kept, made)?;
-        for (clone, _) in &made {
-            if let (Some(parent), Some(sees)) = (clone.parent, clone.sees()) {
-                common.snapshots.add_clone(clone.view, parent, sees);
+        match (&made, first) {
+            (Ok(made), None) => self.note_clones(made),
+            (Err(_), Some(first)) => {
+                self.forget_planned(specs.len() + group.iter().count(), first);
             }
+            (Ok(_), Some(_)) | (Err(_), None) => {}
         }
+        let made = self.end_keeping(&kept, made)?;
         for ((clone, origin), kept) in made.into_iter().zip(kept) {
             let lineage = Lineage { origin: Some(origin), former: Vec::new() };
             let state = self.adopt_volume(&clone, lineage);
+            // What it begins with is not known before it is counted.
             state.set_occupied(Occupied::default());
             self.set_reserve(&state, kept);
             common.quotas.note_empty(state.view);

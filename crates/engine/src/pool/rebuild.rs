@@ -109,6 +109,9 @@ impl Pool {
         loop {
             // One that begins is under way, or is not, and the labels say so.
             let turn = self.0.taking_back.hold(1).await;
+            if self.0.closed.get() {
+                return Err(Error::new(Kind::Gone, "the pool was closed"));
+            }
             match (self.rebuild_under_way(), &ending) {
                 // That one has come to its end, and another one began since.
                 (Some(now), Some(ending)) if !Arc::ptr_eq(&now, ending) => return Ok(()),

@@ -87,7 +87,12 @@ impl Pool {
             return Err(Error::new(Kind::Gone, "the pool was closed"));
         }
         if self.0.returned.borrow().get(&index).is_some_and(|returned| returned.is_under_way) {
-            let context = format!("drive {index} failed just now, while it was made whole");
+            let context = match self.0.common.superblock.drives.state(index) {
+                DriveState::Rejoining => {
+                    format!("drive {index} is being made whole: wait for that, or fail it first")
+                }
+                _ => format!("drive {index} failed just now, while it was made whole"),
+            };
             return Err(Error::new(Kind::Busy, context));
         }
         Ok(())

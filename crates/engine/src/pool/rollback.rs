@@ -135,6 +135,7 @@ impl Pool {
         let _turn = self.turn().await?;
         let names: Vec<&str> = specs.iter().map(|spec| spec.volume.as_str()).collect();
         self.end_windows_of(&names).await?;
+        self.finish_shrinks(&names).await?;
         let common = &self.0.common;
         let most = common.superblock.objects_max();
         let edit = |catalog: &Catalog| edit_of(specs, catalog, most);
@@ -159,8 +160,8 @@ impl Pool {
             Ok(made) => made,
             Err(error) => {
                 let failed = self.or_taken_back(Err(error)).await;
-                // A pool that closes ends that wait: what the next opening may take away is not written to.
-                if !self.0.closed.get() || !common.superblock.may_find_failed() {
+                // What the next opening may take away is not written to.
+                if !common.superblock.may_find_failed() {
                     self.adopt_again(&old)?;
                 }
                 return failed;
@@ -213,6 +214,7 @@ impl Pool {
             common.used.remove(old);
             let lineage = Lineage { former, ..old.lineage.clone() };
             let state = self.adopt_volume(after, lineage);
+            // What it goes back to is not known before it is counted.
             state.set_occupied(Occupied::default());
             self.set_reserve(&state, common.quotas.reserve(old.view));
             // Behind that: in between its group would seem to hold less.

@@ -169,6 +169,7 @@ impl Pool {
         if !canary::has(Canary::SnapshotsPastWindow) {
             self.end_windows_of(&names).await?;
         }
+        self.finish_shrinks(&names).await?;
         let most = common.superblock.objects_max();
         let volumes: Vec<_> = names.iter().filter_map(|name| self.volume(name).ok()).collect();
         let states = volumes.iter().map(|volume| (&*volume.state, volume.len()));

@@ -341,7 +341,7 @@ impl Pool {
         )?;
         let state = self.adopt_volume(&volume, Lineage::default());
         self.set_reserve(&state, kept);
-        state.set_occupied(Occupied::default());
+        state.set_occupied(Occupied { inherited: Some(0), ..Occupied::default() });
         self.0.common.quotas.note_empty(state.view);
         self.volume(&spec.name)
     }
@@ -371,8 +371,16 @@ impl Pool {
             let gone = (volume.view, volume.bytes.max(volume.shrunk_from));
             Ok((changed(catalog, volume), gone))
         };
-        let marked = self.0.common.superblock.change_catalog(mark).await;
-        let (view, bytes) = self.or_taken_back(marked).await?;
+        let superblock = &self.0.common.superblock;
+        let marked = self.or_taken_back(superblock.change_catalog(mark).await).await;
+        if marked.is_err()
+            && superblock.may_find_failed()
+            && let Some(state) = self.0.volumes.borrow().get(name)
+        {
+            // What the next opening may take away is not written to.
+            state.close();
+        }
+        let (view, bytes) = marked?;
         let gone = self.0.volumes.borrow_mut().remove(name);
         if let Some(state) = gone {
             state.close();
@@ -468,8 +476,8 @@ impl Pool {
         let superblock = &self.0.common.superblock;
         let changed = superblock.change_catalog(change).await;
         let changed = if bytes < before { self.or_taken_back(changed).await } else { changed };
-        // A pool that closes ends that wait: what the next opening may cut off is not written to.
-        let may_be_cut = bytes < before && self.0.closed.get() && superblock.may_find_failed();
+        // What the next opening may cut off is not written to.
+        let may_be_cut = bytes < before && superblock.may_find_failed();
         volume.state.set_bytes(if changed.is_ok() || may_be_cut { bytes } else { before });
         if changed.is_ok() && bytes < before {
             self.or_later(self.finish_shrink(name).await)?;
@@ -485,6 +493,23 @@ impl Pool {
     async fn keep_for_less(&self, name: &str, state: &State) {
         let kept = self.reserve_for_size(name, state, state.bytes()).await;
         assert!(kept.is_ok(), "what is kept already is enough for less");
+    }
+
+    /// What was cut off of these volumes is gone before snapshots are taken of them, which would keep it, unseen by anybody.
+    /// Within a [turn](Self::turn).
+    ///
+    /// # Errors
+    /// `Full` or `Busy` where there is no room for that now, `Failed` when the log or too many drives failed.
+    pub(super) async fn finish_shrinks(&self, names: &[&str]) -> Result<()> {
+        self.assert_turn();
+        for name in names {
+            let is_begun = |of: &Object| of.shrunk_from > of.bytes;
+            let has_begun = |catalog: &Catalog| find(catalog, name).is_ok_and(is_begun);
+            if self.0.common.superblock.catalog(has_begun) {
+                self.finish_shrink(name).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn finish_shrink(&self, name: &str) -> Result<()> {

@@ -179,11 +179,14 @@ fn is_of_window(suffix: &str) -> bool {
     matches!(parts[..], [view, number, shard] if is(view, 10) && number.len() == 8 && is(number, 16) && is(shard, 10))
 }
 
-/// Takes files of windows away whose names begin so. What is left is taken away at the next opening.
-async fn remove_files(devices: Vec<Arc<Pmem>>, prefix: String) {
+/// Takes files of windows away whose names begin so, but for those that begin as one of `keep`. What is left is taken away at
+/// the next opening.
+async fn remove_files(devices: Vec<Arc<Pmem>>, prefix: String, keep: Vec<String>) {
     let remove = move || {
+        let is_kept = |suffix: &str| keep.iter().any(|prefix| suffix.starts_with(prefix));
         for device in devices {
-            let _ = device.remove_beside(&prefix, |suffix| !is_of_window(suffix));
+            let keep = |suffix: &str| !is_of_window(suffix) || is_kept(suffix);
+            let _ = device.remove_beside(&prefix, keep);
         }
         Ok(())
     };
@@ -201,6 +204,8 @@ fn serve(shard: &Rc<Shard>, ring: Ring, bell: Option<Event>) -> Rc<Ring> {
         tasks.push(reactor::spawn(async move {
             while bell.wait().await.is_ok() {
                 of.ring_bell();
+                // Its host may ring without end.
+                reactor::yield_now().await;
             }
         }));
     }
@@ -272,6 +277,10 @@ impl Pool {
         }
         let pool = common.superblock.label().pool;
         let devices = self.memory_of_log().await?;
+        if devices.len() > window::COPIES_MAX {
+            // Before one has gone to others as a whole it is on both: no host takes so many.
+            return Err(Error::new(Kind::Busy, "the log is being moved to other devices"));
+        }
         let before = self.0.windows.borrow_mut().insert(view, Open { number, devices });
         assert!(before.is_none(), "a volume has one window");
         let (of, identity) = (
@@ -407,7 +416,7 @@ impl Pool {
     async fn forget_window(&self, view: View) -> Result<()> {
         if canary::has(Canary::ReleasesWindowEarly) {
             let open = self.0.windows.borrow().get(&view).map(|open| open.devices.clone());
-            remove_files(open.unwrap_or_default(), prefix_of(view)).await;
+            remove_files(open.unwrap_or_default(), prefix_of(view), Vec::new()).await;
         }
         let unmark = |catalog: &Catalog| Ok((edit(catalog, view, 0)?, ()));
         self.0.common.superblock.change_catalog(unmark).await?;
@@ -415,7 +424,8 @@ impl Pool {
         if let Some(state) = self.state_of(view) {
             state.set_window(false);
         }
-        remove_files(open.map_or_else(Vec::new, |open| open.devices), prefix_of(view)).await;
+        let devices = open.map_or_else(Vec::new, |open| open.devices);
+        remove_files(devices, prefix_of(view), Vec::new()).await;
         Ok(())
     }
 
@@ -438,7 +448,7 @@ impl Pool {
         self.0.window_ends.take()
     }
 
-    /// Ends the windows of hosts that did what none may.
+    /// Ends the windows of hosts that did what none may, and those that could not be ended when they were to be.
     ///
     /// # Errors
     /// As [`end_window`](Self::end_window).
@@ -453,9 +463,8 @@ impl Pool {
     }
 
     async fn bad_windows(&self) -> Result<Vec<View>> {
-        let bad = |shard: Rc<Shard>| async move { Ok(shard.front.windows.bad()) };
-        let bad: BTreeSet<View> =
-            self.each(bad).await?.into_iter().flatten().map(|(view, _)| view).collect();
+        let bad = |shard: Rc<Shard>| async move { Ok(shard.front.windows.to_end()) };
+        let bad: BTreeSet<View> = self.each(bad).await?.into_iter().flatten().collect();
         Ok(bad.into_iter().collect())
     }
 
@@ -466,7 +475,8 @@ impl Pool {
     }
 
     /// Ends what windows there were when the pool was closed by a crash: what hosts were told is complete is in the log
-    /// when this returns. Without what is not there only if `accept_loss`.
+    /// when this returns, or, where there is no room now, before anything else is done with the volume. Without what is not
+    /// there only if `accept_loss`.
     pub(super) async fn recover_windows(&self, accept_loss: bool) -> Result<()> {
         let open = self.0.common.superblock.catalog(windows_of);
         for (view, number) in open {
@@ -490,9 +500,14 @@ impl Pool {
                     self.note_window_end(view, None, true);
                 }
             }
-            self.end_windows(&[view]).await?;
+            match self.end_windows(&[view]).await {
+                // [Later](Self::end_bad_windows): an opening needs no space.
+                Err(error) if error.may_pass() && !canary::has(Canary::OpeningNeedsSpace) => {}
+                ended => ended?,
+            }
         }
-        remove_files(self.memory_of_log().await?, PREFIX.to_owned()).await;
+        let kept = self.0.windows.borrow().keys().copied().map(prefix_of).collect();
+        remove_files(self.memory_of_log().await?, PREFIX.to_owned(), kept).await;
         Ok(())
     }
 }

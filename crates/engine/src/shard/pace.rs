@@ -1,7 +1,7 @@
 //! So many bytes in a second, for work that nobody waits for.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use reactor::{Nanos, now};
@@ -12,19 +12,17 @@ use crate::limits::REBUILD_PAUSE;
 pub struct Pace<'a> {
     /// Bytes in a second at most, by all shards together; 0 for as many as there is time for.
     limit: &'a AtomicU64,
-    /// Nobody wants the work any more.
-    ends: &'a AtomicBool,
     shards: u64,
     due: Cell<Nanos>,
 }
 
 impl<'a> Pace<'a> {
-    pub fn new(limit: &'a AtomicU64, ends: &'a AtomicBool, shards: u16) -> Self {
-        Self { limit, ends, shards: u64::from(shards), due: Cell::new(now()) }
+    pub fn new(limit: &'a AtomicU64, shards: u16) -> Self {
+        Self { limit, shards: u64::from(shards), due: Cell::new(now()) }
     }
 
-    /// Waits until so many bytes more may be worked on.
-    pub async fn keep(&self, bytes: u64) {
+    /// Waits until so many bytes more may be worked on, as long as anybody wants that.
+    pub async fn keep(&self, bytes: u64, is_wanted: impl Fn() -> bool) {
         let limit = self.limit.load(Ordering::Relaxed) / self.shards;
         if limit == 0 {
             return;
@@ -34,7 +32,7 @@ impl<'a> Pace<'a> {
         self.due.set(due.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)));
         loop {
             let left = Duration::from_nanos(due.saturating_sub(now()));
-            if left.is_zero() || self.ends.load(Ordering::Relaxed) {
+            if left.is_zero() || !is_wanted() {
                 return;
             }
             reactor::sleep(left.min(REBUILD_PAUSE)).await;

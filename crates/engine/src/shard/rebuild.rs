@@ -64,7 +64,7 @@ impl Rebuild {
     pub async fn empty_drives(&self, progress: &Progress) -> Result<()> {
         let live = self.base.table().live_on(self.base.common.leaving());
         progress.all.fetch_add(live * u64_of(BLOCK), Ordering::Relaxed);
-        let pace = Pace::new(&progress.limit, &progress.ends, self.base.common.shards);
+        let pace = Pace::new(&progress.limit, self.base.common.shards);
         let (mut unread, mut advanced) = (BTreeSet::new(), reactor::now());
         loop {
             if self.base.has_ended() || progress.ends.load(Ordering::Relaxed) {
@@ -156,7 +156,8 @@ impl Rebuild {
             if self.base.writer.room_for_moves() < u64::from(live) {
                 break;
             }
-            pace.keep(u64::from(live) * u64_of(BLOCK)).await;
+            let is_wanted = || !progress.ends.load(Ordering::Relaxed);
+            pace.keep(u64::from(live) * u64_of(BLOCK), is_wanted).await;
             // Reclaim may have begun with it meanwhile.
             if self.reclaim.is_being_emptied(id) {
                 continue;

@@ -81,11 +81,11 @@ impl Remake {
             true => self.parts_on(drive),
         };
         Progress::add(&progress.units, u64_of(parts.len()));
-        let pace = Pace::new(&progress.throttle.limit, &progress.ends, self.base.common.shards);
+        let pace = Pace::new(&progress.throttle.limit, self.base.common.shards);
         let unit = u64::from(self.base.writer.segments().drives().au_blocks()) * u64_of(BLOCK);
         for part in parts {
             self.unless_paused(drive, progress).await;
-            pace.keep(unit).await;
+            pace.keep(unit, || self.is_wanted(drive, progress)).await;
             if let Some(_held) = self.checkpoints.hold_segment(&part.info).await {
                 self.make_part(&part, drive, progress).await?;
             }

@@ -137,9 +137,9 @@ impl Scrub {
             to_come.filter_map(Part::of).collect()
         };
         add(&progress.all, parts.iter().map(Part::bytes).sum());
-        let pace = Pace::new(&progress.limit, &progress.ends, self.base.common.shards);
+        let pace = Pace::new(&progress.limit, self.base.common.shards);
         for part in parts {
-            pace.keep(part.bytes()).await;
+            pace.keep(part.bytes(), || !progress.ends.load(Ordering::Relaxed)).await;
             // Nothing else may be written there while it is checked and put right.
             if let Some(_held) = self.checkpoints.hold_segment(&part.info).await {
                 self.scrub_part(&part, progress).await?;

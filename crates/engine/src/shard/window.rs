@@ -133,10 +133,16 @@ impl Ring {
         let ring = Self::new(volume, identity, copies, taken, Some(promise));
         // What it may have been given: nobody knows.
         ring.credit.set(ring.position() + identity.ring_bytes);
-        let mut phases = words_of(&ring.copies, PHASE_AT)?.into_iter().map(Phase::of);
-        let ended = phases.any(|phase| phase == Phase::Ended);
+        let said = words_of(&ring.copies, PHASE_AT)?;
+        // A damaged word says nothing while another copy's does.
+        let makes_sense = |word: &u64| Phase::of(*word).word() == *word;
+        let says_nothing = !said.iter().any(makes_sense);
+        let ended = says_nothing || said.contains(&Phase::Ended.word());
         let has_lost = words_of(&ring.copies, LOST_AT)?.into_iter().any(|word| word != 0);
         ring.has_lost.set(has_lost);
+        if says_nothing {
+            ring.note_lost();
+        }
         // Before anything is looked at.
         ring.set_phase(if ended { Phase::Ended } else { Phase::Ending })?;
         Ok(ring)
@@ -190,9 +196,10 @@ impl Ring {
         self.published.get() == self.position()
     }
 
-    /// What a record was to change in part is lost.
+    /// What a record was to change in part is lost. A kill before operators are told does not keep it from them.
     pub fn note_lost(&self) {
         self.has_lost.set(true);
+        let _ = self.store(LOST_AT, 1);
     }
 
     /// Up to where its host may have stored something.
@@ -210,6 +217,12 @@ impl Ring {
     #[must_use]
     pub fn lacks_credit(&self) -> bool {
         self.credit.get() < self.position() + self.room()
+    }
+
+    /// Whether nobody has begun to end it.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        self.phase.get() == Phase::Stands
     }
 
     /// Whether nothing more is taken.
@@ -372,7 +385,9 @@ impl Ring {
     pub fn end_as_bad(&self, bad: Bad) {
         // Behind a whole header lies what was whole: its host may have been told that it is complete.
         let has_lost = matches!(bad, Bad::Unreadable | Bad::Checksum);
-        self.has_lost.set(self.has_lost.get() || has_lost);
+        if has_lost {
+            self.note_lost();
+        }
         self.bad.set(self.bad.get().or(Some(bad)));
         self.end();
     }
@@ -381,10 +396,6 @@ impl Ring {
     fn end(&self) {
         // That the host cannot be told is told by the device.
         let _ = self.publish(false);
-        if self.has_lost.get() {
-            // Operators are told when it is forgotten: a kill before that is not to keep it from them.
-            let _ = self.store(LOST_AT, 1);
-        }
         let _ = self.set_phase(Phase::Ended);
         self.promise.take();
     }

@@ -329,6 +329,10 @@ impl Superblock {
         let writing = Writing::new(&self.kept, self.pool, &[]);
         self.prepare(&writing).await;
         self.put(What::Catalog(&writing)).await?;
+        // A drive that may have what was begun, and is out of use by now: no opening looks there once the labels say so.
+        if self.kept.has_begun() && self.has_news() {
+            self.put_labels(self.label()).await?;
+        }
         self.kept.end_begun();
         self.kept.owed.store(false, Ordering::Release);
         Ok(())
@@ -401,7 +405,7 @@ impl Superblock {
     }
 
     /// Waits until no opening can find a change done that failed: for whoever lets hosts go on as if it had never been. Not
-    /// where more drives fail than the redundancy bears, as nothing is acknowledged then, nor once `is_over`.
+    /// where more drives fail than the redundancy bears, nor once `is_over`: then it [may](Self::may_find_failed).
     pub async fn taken_back(&self, is_over: impl Fn() -> bool) {
         let blanked = async || {
             let _turn = self.turn.hold().await;

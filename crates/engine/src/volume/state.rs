@@ -47,17 +47,17 @@ pub struct Occupied {
     pub unique: u64,
     /// What snapshots of it see, and hosts do not.
     pub held: u64,
-    /// What it began with, as a clone or where it was rolled back, whether it was overwritten since or not.
-    pub inherited: u64,
+    /// What it began with, as a clone or where it was rolled back, whether it was overwritten since or not, if that is known.
+    pub inherited: Option<u64>,
 }
 
 impl std::iter::Sum for Occupied {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |sum, one| Self {
+        all.fold(Self { inherited: Some(0), ..Self::default() }, |sum, one| Self {
             referenced: sum.referenced + one.referenced,
             unique: sum.unique + one.unique,
             held: sum.held + one.held,
-            inherited: sum.inherited + one.inherited,
+            inherited: sum.inherited.zip(one.inherited).map(|(sum, one)| sum + one),
         })
     }
 }
@@ -264,7 +264,7 @@ impl State {
         self.set_used(referenced);
         self.unique.store(unique, Ordering::Release);
         self.held.store(held, Ordering::Release);
-        self.inherited.store(inherited, Ordering::Release);
+        self.inherited.store(inherited.unwrap_or(UNCOUNTED), Ordering::Release);
     }
 
     /// From now on every request is refused.

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,15 +33,16 @@ fn io_error(error: io::Error) -> Error {
 
 impl Pmem {
     /// Of a file that is mapped: the file, and how it is.
-    fn file(&self) -> Result<(&Path, Way), Error> {
+    fn file(&self) -> Result<(PathBuf, Way), Error> {
         let (mapped, way) = match self {
             Self::Dax(mapped) => (mapped, Way::Dax),
             Self::Shared(mapped) => (mapped, Way::Shared),
             Self::Anonymous(_) | Self::Simulated(_) => return Err(unsupported()),
         };
-        let path = mapped.path().ok_or_else(unsupported)?;
+        // What is beside a link is not beside what it leads to.
+        let path = fs::canonicalize(mapped.path().ok_or_else(unsupported)?).map_err(io_error)?;
         // A device has nothing beside it that is as safe.
-        let is_file = fs::metadata(path).is_ok_and(|file| file.is_file());
+        let is_file = fs::metadata(&path).is_ok_and(|file| file.is_file());
         if is_file { Ok((path, way)) } else { Err(unsupported()) }
     }
 
@@ -52,18 +54,24 @@ impl Pmem {
     /// Makes a region of `bytes` zeroes beside this one.
     ///
     /// # Errors
-    /// `Unsupported` when this is no file; `Busy` when there is one of this suffix; else as the system calls.
+    /// `Unsupported` when this is no file, or its folder is of another file system: as safe as that may not be; `Busy` when
+    /// there is one of this suffix; else as the system calls.
     pub fn create_beside(&self, suffix: &str, bytes: u64) -> Result<Self, Error> {
         if let Self::Simulated(simulated) = self {
             let made = simulated.create_beside(suffix, bytes).map(Self::Simulated);
             return made.ok_or_else(|| Error::new(Kind::Busy, Operation::Open, 0, bytes));
         }
         let (path, way) = self.file()?;
-        let path = beside(path, suffix);
-        if fs::symlink_metadata(&path).is_ok() {
+        let made = beside(&path, suffix);
+        if fs::symlink_metadata(&made).is_ok() {
             return Err(Error::new(Kind::Busy, Operation::Open, 0, bytes));
         }
-        Self::map(way, &path, Length::All(Some(bytes)))
+        // A file may be there by a mount of its own.
+        let device = |path: &Path| fs::metadata(path).map(|of| of.dev()).map_err(io_error);
+        if device(path.parent().unwrap_or(Path::new("/")))? != device(&path)? {
+            return Err(unsupported());
+        }
+        Self::map(way, &made, Length::All(Some(bytes)))
     }
 
     /// Opens the first `bytes` of a region that was made beside this one. There may be more by now: whoever has it to write may make
@@ -80,7 +88,7 @@ impl Pmem {
             return is_whole.then_some(Self::Simulated(found)).ok_or_else(cut);
         }
         let (path, way) = self.file()?;
-        let path = beside(path, suffix);
+        let path = beside(&path, suffix);
         if !path.is_file() {
             return Err(Error::new(Kind::Gone, Operation::Open, 0, bytes));
         }
@@ -96,7 +104,7 @@ impl Pmem {
             let done = simulated.fill_up_beside(suffix, bytes);
             return done.ok_or_else(|| Error::new(Kind::Gone, Operation::Open, 0, bytes));
         }
-        let path = beside(self.file()?.0, suffix);
+        let path = beside(&self.file()?.0, suffix);
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(io_error)?;
         fill_up(&file, &path, bytes)
     }

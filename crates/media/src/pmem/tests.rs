@@ -173,6 +173,13 @@ fn regions_beside_a_file_are_of_its_kind_and_found_again() {
     assert_eq!(found.load(64).unwrap(), 7, "whoever has it mapped keeps it");
     pmem.open_beside(".window-2", 4096).unwrap();
     pmem.open_beside(".other", 4096).unwrap();
+    // A link may lie on what does not last.
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(folder.path().join("log"), elsewhere.path().join("link")).unwrap();
+    let linked = Pmem::shared(&elsewhere.path().join("link"), None).unwrap();
+    linked.open_beside(".window-2", 4096).unwrap();
+    linked.create_beside(".window-3", 4096).unwrap();
+    assert!(folder.path().join("log.window-3").is_file());
     let anonymous = Pmem::anonymous(4096).unwrap();
     assert_eq!(kind(anonymous.create_beside(".window-1", 4096)), Kind::Unsupported);
 }

@@ -284,6 +284,73 @@ fn a_root_is_spread_as_far_as_the_pool_bears_losses() {
     });
 }
 
+/// One shard's root could not be spread, and the others had begun to write over what the root before it names.
+#[test]
+fn no_shard_writes_before_the_roots_of_all_are_spread() {
+    let (media, all) = simulated(4, 96 * MIB, 5);
+    let log = LogSpec::Bbu(vec![pmem(16 * MIB)]);
+    let refuse_second = |media: &[Arc<Simulated>]| {
+        let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
+        for drive in media {
+            let range = area::root_at(1, 0)..area::root_at(2, 0);
+            drive.refuse(Refusal { operation, range, kind, times: None });
+        }
+    };
+    let contents = |media: &[Arc<Simulated>]| {
+        let begin = CatalogArea::LEAST.end();
+        let mut bytes = vec![0; usize64(96 * MIB - begin)];
+        let sum = |drive: &Arc<Simulated>| {
+            drive.peek(begin, &mut bytes);
+            stdx::crc32c(&bytes)
+        };
+        media.iter().map(sum).collect::<Vec<_>>()
+    };
+    let (given, same, refusing) = (all.clone(), log.clone(), media.clone());
+    reactor::simulate(1, async move {
+        let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&given, same) };
+        let spec = PoolSpec { au_bytes: Some(MIB), shards: Some(2), ..spec };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        scribble(&v, &mut Model::new(), 300, 5).await;
+        pool.audit_space().await.unwrap();
+        refuse_second(&refusing[1..]);
+        let take = |shard: Rc<Shard>| async move { shard.checkpoints.take().await };
+        assert_eq!(pool.each(take).await.unwrap_err().kind, Kind::Full);
+    });
+    let before = contents(&media);
+    reactor::simulate(2, async move {
+        let refused = Pool::open(all.clone(), log.clone(), OpenOptions::default(), &[]).await;
+        assert_eq!(refused.err().map(|error| error.kind), Some(Kind::Full));
+        assert!(contents(&media) == before, "something was written");
+        media.iter().for_each(|drive| drive.refuse_nothing());
+        Pool::open(all, log, OpenOptions::default(), &[]).await.unwrap();
+    });
+}
+
+/// It could not be read, and had the root of a checkpoint that was cut short. The next opening found that one, of which all
+/// had been written over.
+#[test]
+fn a_drive_whose_root_could_not_be_read_has_no_later_one() {
+    let (media, all) = simulated(4, 96 * MIB, 1);
+    let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+    let model = cut_short(&media, &all, &log);
+    reactor::simulate(2, async move {
+        media[0].refuse(Refusal {
+            operation: Some(Operation::Read),
+            range: area::root_at(0, 0)..area::root_at(1, 0),
+            kind: media::Kind::Passing,
+            times: Some(1),
+        });
+        refuse_contents(&media);
+        let pool = Pool::open(all, log, OpenOptions::default(), &[]).await.unwrap();
+        let found = generations(&pool).await;
+        assert_eq!(found, [found[1]; 4]);
+        media.iter().for_each(|drive| drive.refuse_nothing());
+        verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
 /// Half of a mirror did not take a change of the catalog. Its labels were as new as those that the node had seen, and from
 /// that half alone the pool was opened, without a volume of which somebody was told.
 #[test]
@@ -309,6 +376,38 @@ fn a_drive_that_lacks_a_change_of_the_catalog_is_not_the_pool_by_itself() {
             Ok(pool) => assert_eq!(pool.volumes(), ["db"], "a volume is gone"),
         }
         let pool = Pool::open(without(&all, 1), log, knows, &[]).await.unwrap();
+        assert_eq!(pool.volumes(), ["db"]);
+    });
+}
+
+/// It had taken a change that the other half had no space for, failed at what takes that back, and had labels as new as any.
+#[test]
+fn a_drive_that_kept_a_change_taken_back_is_not_the_pool_by_itself() {
+    let (media, all) = simulated(2, 64 * MIB, 1);
+    let log = LogSpec::Bbu(vec![pmem(4 * MIB)]);
+    let (given, same) = (all.clone(), log.clone());
+    let known_term = reactor::simulate(1, async move {
+        let scheme = raid::Scheme::Mirror { copies: 2 };
+        let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&given, same) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        pool.create_volume(volume("db", MIB)).await.unwrap();
+        let half = |half| CatalogArea::LEAST.half_at(half)..CatalogArea::LEAST.half_at(half + 1);
+        let operation = Some(Operation::Write);
+        let (failing, scarce) = (media::Kind::Medium, media::Kind::Full);
+        media[0].refuse(Refusal { operation, range: half(1), kind: failing, times: None });
+        media[1].refuse(Refusal { operation, range: half(0), kind: scarce, times: None });
+        assert_eq!(pool.delete_volume("db").await.unwrap_err().kind, Kind::Full);
+        assert_eq!(pool.status().await.unwrap().drives[0].state, DriveState::Failed);
+        media.iter().for_each(|drive| drive.refuse_nothing());
+        pool.durable_term()
+    });
+    reactor::simulate(2, async move {
+        let knows = OpenOptions { known_term, ..DEGRADED };
+        match Pool::open(without(&all, 1), log.clone(), knows, &[]).await {
+            Err(error) => assert_eq!(error.kind, Kind::Missing, "{error}"),
+            Ok(pool) => assert_eq!(pool.volumes(), ["db"], "a volume is gone"),
+        }
+        let pool = Pool::open(without(&all, 0), log, knows, &[]).await.unwrap();
         assert_eq!(pool.volumes(), ["db"]);
     });
 }

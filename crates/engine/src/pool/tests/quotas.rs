@@ -244,6 +244,9 @@ fn a_clone_is_detached_where_its_quota_has_room_for_it() {
         take(&pool, "mon").await;
         let spec = CloneSpec { quota: Some(2 * MIB), ..clone_of("db", "mon", "dev") };
         let dev = pool.clone_volume(spec).await.unwrap();
+        // It was taken for a volume that begins with nothing, and hosts found its quota full for ever.
+        let refused = pool.detach_volume("dev").await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Busy, "{refused}");
         put(&dev, &mut Model::new(), 3 * UNIT, 16, 1).await;
         assert!(pool.counted().await.unwrap());
         let refused = pool.detach_volume("dev").await.unwrap_err();

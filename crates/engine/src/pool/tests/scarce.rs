@@ -632,6 +632,44 @@ fn a_rollback_that_finds_no_room_for_its_last_step_leaves_what_the_kept_snapshot
     });
 }
 
+/// A snapshot that came between kept it, for nobody to read, for as long as it was there.
+#[test]
+fn what_a_volume_lost_as_it_became_smaller_is_gone_before_a_snapshot_is_taken() {
+    reactor::simulate(18, async {
+        let (media, drives) = simulated(3, 96 * MIB, 0);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let made = PoolSpec { au_bytes: Some(MIB), ..spec(&drives, log.clone()) };
+        let made = PoolSpec { scheme: raid::Scheme::Raid5, ..made };
+        let pool = Pool::create(made, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 4 * MIB)).await.unwrap();
+        let more = VolumeSpec { id: [2; 16], ..volume("more", 48 * MIB) };
+        let more = pool.create_volume(more).await.unwrap();
+        super::snapshots::put(&v, &mut Model::new(), 0, 1024, 1).await;
+        pool.audit_space().await.unwrap();
+        media.iter().for_each(|drive| drive.set_full(true));
+        write_until_full(&more, &mut Model::new(), 1).await;
+        // Holes take less.
+        let filled = async { while more.deallocate(0, BLOCK as u64).await.is_ok() {} };
+        reactor::timeout(Duration::from_secs(600), filled).await.expect("the log is full");
+        pool.resize_volume("db", MIB).await.unwrap();
+        let is_begun = |of: &crate::format::catalog::Object| of.shrunk_from > of.bytes;
+        let begun = || pool.0.common.superblock.catalog(|all| all.objects().any(is_begun));
+        assert!(begun(), "there was room for it");
+        let take = || pool.take_snapshots(vec![super::snapshots::named("db", "mon")]);
+        let refused = take().await.unwrap_err();
+        assert!(refused.may_pass(), "{refused}");
+        media.iter().for_each(|drive| drive.set_full(false));
+        let taken = async {
+            while take().await.is_err() {
+                reactor::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        reactor::timeout(Duration::from_secs(120), taken).await.expect("there is space again");
+        assert!(!begun());
+        pool.close().await.unwrap();
+    });
+}
+
 /// A change that hosts are told of as failed, while they go on.
 async fn change(pool: &Pool, what: &str) -> Result<()> {
     match what {

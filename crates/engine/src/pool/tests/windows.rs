@@ -396,6 +396,59 @@ fn a_pool_that_gets_full_gives_no_more_credit_and_takes_what_it_gave() {
     });
 }
 
+/// All volumes of the pool were away for as long as nobody gave its drives space.
+#[test]
+fn a_pool_opens_although_there_is_no_room_for_what_a_window_holds() {
+    let (media, all) = simulated(6, 128 * MIB, 9);
+    let (_, log) = memory(1);
+    let (given, same, scarce) = (all.clone(), log.clone(), media.clone());
+    let written = reactor::simulate(1, async move {
+        let spec = PoolSpec { shards: Some(1), au_bytes: Some(MIB), ..spec(&given, same) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let parts = VolumeSpec { block_size: 512, ..volume("db", 32 * MIB) };
+        pool.create_volume(parts).await.unwrap();
+        let other = VolumeSpec { id: [2; 16], ..volume("other", MIB) };
+        let other = pool.create_volume(other).await.unwrap();
+        other.write(0, &block(0, 2)).await.unwrap();
+        let number = std::num::NonZeroU32::new(7).unwrap();
+        let host = Host::new(pool.grant_window([1; 16], 4 * MIB, 7, number).await.unwrap());
+        scarce.iter().for_each(|drive| drive.set_full(true));
+        // More than the log has room for: each takes a block of it.
+        let mut written = 0;
+        while host.write(written * AT, &block(written, 1)[..512]) == Wrote::Complete {
+            written += 1;
+        }
+        written
+    });
+    assert!(written * AT > 16 * MIB, "{written} records");
+    for life in 2..4 {
+        let (given, same) = (all.clone(), log.clone());
+        reactor::simulate(life, async move {
+            let pool = reopened(&given, &same).await;
+            assert_eq!(read(&pool.volume("other").unwrap(), 0).await, block(0, 2));
+            assert_eq!(pool.open_windows(), 1);
+            let db = pool.volume("db").unwrap();
+            assert_eq!(db.read(0, &mut [0; BLOCK]).await.unwrap_err().kind, Kind::Busy);
+        });
+    }
+    reactor::simulate(4, async move {
+        let pool = reopened(&all, &log).await;
+        media.iter().for_each(|drive| drive.set_full(false));
+        let ended = async {
+            while pool.open_windows() > 0 {
+                let _ = pool.end_bad_windows().await;
+                reactor::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        };
+        reactor::timeout(std::time::Duration::from_secs(120), ended).await.expect("it ends");
+        let db = pool.volume("db").unwrap();
+        for at in 0..written {
+            assert_eq!(read(&db, at).await[..512], block(at, 1)[..512], "block {at}");
+        }
+        pool.close().await.unwrap();
+    });
+}
+
 #[test]
 fn a_host_that_never_stops_keeps_nobody_waiting() {
     reactor::simulate(7, async move {

@@ -4,7 +4,7 @@ use super::*;
 use crate::address::LogMark;
 use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::root::Root;
-use crate::recover::{Found, last_whole};
+use crate::recover::{Found, RootOn, last_whole};
 use media::Simulated;
 use media::drive::SimulatedOptions;
 
@@ -18,7 +18,7 @@ fn checkpoint(rig: &Rig) -> Found {
     let segments = Vec::new();
     let log = LogMark::default();
     let root = Root { pool: POOL, shard, generation, log, bytes: 0, index, segments };
-    Found { root, manifest, blocks: Vec::new(), segments: Vec::new(), root_on: Vec::new() }
+    Found { root, manifest, blocks: Vec::new(), segments: Vec::new(), root_on: RootOn::default() }
 }
 
 /// A damaged header was taken for the end of the stripes, because nothing else of its stripe could be read: once the

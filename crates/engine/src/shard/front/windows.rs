@@ -49,11 +49,12 @@ impl Windows {
         self.rings.borrow_mut().push((ring, tasks));
     }
 
-    /// Those whose hosts did what none may.
+    /// Those whose hosts did what none may, and those that are being ended, or could not be so far.
     #[must_use]
-    pub fn bad(&self) -> Vec<(View, Bad)> {
+    pub fn to_end(&self) -> Vec<View> {
         let rings = self.rings.borrow();
-        rings.iter().filter_map(|(ring, _)| Some((ring.volume.view, ring.bad()?))).collect()
+        let to_end = rings.iter().filter(|(ring, _)| ring.bad().is_some() || !ring.stands());
+        to_end.map(|(ring, _)| ring.volume.view).collect()
     }
 
     async fn remove(&self, view: View) {

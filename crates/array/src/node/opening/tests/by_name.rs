@@ -94,6 +94,15 @@ fn a_name_that_leads_to_a_drive_of_a_pool_is_not_served() {
     fs::write(dir.join("test.toml"), text).unwrap();
     let refused = node.reload().unwrap_err().to_string();
     assert!(refused.contains("away0 is a drive of pool fast"), "{refused}");
+    let tells = |node: &Node| {
+        let findings = node.health().unwrap().findings;
+        findings.iter().any(|of| of.why.contains("was not taken, nothing changed"))
+    };
+    assert!(tells(&node));
+    fs::write(dir.join("test.toml"), format!("[node]\nwait-for-drives = 3600\n{subsystem}{asked}"))
+        .unwrap();
+    node.reload().unwrap();
+    assert!(!tells(&node));
     node.stop();
 }
 

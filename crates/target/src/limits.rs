@@ -154,9 +154,13 @@ const _: () = {
 
 // ---- I/O commands -------------------------------------------------------------------------
 
-/// Commands of one namespace that one core has under way for more than one poll: 128 queues of
-/// depth 1024. More wait.
-pub const MAX_RANGES_IN_FLIGHT: usize = 128 * 1024;
+/// Ranges of commands that name many ([`Ranges::enter_all`](crate::command)), of one namespace on one core, those that wait
+/// among them: shared by the hosts. More wait.
+pub const RANGES_TOGETHER_MAX: usize = 32 * 1024;
+
+/// Ranges of one namespace that one core has under way for more than one poll: there is one for every entry of its queues,
+/// whatever commands that name many have.
+pub const MAX_RANGES_IN_FLIGHT: usize = QUEUE_ENTRIES_MAX + RANGES_TOGETHER_MAX;
 
 /// Ranges that a lost queue has under way in a namespace and that are kept from others one by one: every command is compared
 /// with each. Where there are more, so many stretches are that have all of them.
@@ -164,6 +168,12 @@ pub const KEPT_MAX: usize = 32;
 
 /// Ranges of a namespace held for compares and writes at once: every command is compared with each. More wait.
 pub const HOLDS_MAX: usize = 64;
+
+/// Those that one core's hosts share, where so many cores serve a namespace. The least is what three hosts find something in.
+pub const fn holds_of_core(cores: usize) -> usize {
+    let (even, least) = (HOLDS_MAX / if cores == 0 { 1 } else { cores }, 6);
+    if even < least { least } else { even }
+}
 
 /// Commands that waited for blocks and are looked at in one go when these are free: each is a poll that other hosts'
 /// commands wait behind. Those behind them go on when they have run.
@@ -174,6 +184,10 @@ pub const COUNTED_AT_ONCE: u32 = 1024;
 
 /// Holds that may pass a command one after the other before it has later ones wait for it.
 pub const PASSED_MAX: u32 = 8;
+
+/// How long they do: what it waits for may be a drive that hangs, and they want other blocks than that. Much longer than
+/// holds last on drives that answer, and little of what hosts give a command.
+pub const BARRED_NANOS: u64 = 1_000_000_000;
 
 /// Bytes that Write Zeroes, Verify and Copy handle at once: in memory some ten microseconds, which is what a neighbour's
 /// command may wait for each of them. A multiple of every block size.

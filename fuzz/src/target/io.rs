@@ -12,7 +12,6 @@ use std::sync::Arc;
 use engine::{LogSpec, Pool, PoolSpec, Volume, VolumeSpec};
 use media::memory::{Region, RegionOptions};
 use media::{Drive, Pmem};
-use nvme::nvm::LbaRange;
 use nvme::opcode::io;
 use nvme::sqe::{DataPointer, Sgl, Sqe};
 use nvme::status::Status;
@@ -137,8 +136,12 @@ impl Slot for Host {
         Ok(self.account.take(1).await)
     }
 
-    async fn after_lost(&self, _at: &Attached, _ranges: &[LbaRange]) -> Result<(), Status> {
-        Ok(())
+    async fn unless_aborted<F: Future>(&self, wait: F) -> Result<F::Output, Status> {
+        Ok(wait.await)
+    }
+
+    async fn share_of(&self, ledger: &Rc<Ledger>, amount: usize) -> Result<Grant, Status> {
+        Ok(Account::new(ledger).take(amount).await)
     }
 
     async fn place(&self, _at: &Attached, _bytes: usize) -> Result<Option<Grant>, Status> {
@@ -146,6 +149,10 @@ impl Slot for Host {
     }
 
     fn permit(&self) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn permit_entry(&self) -> Result<(), Status> {
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use reactor::ReadGuard;
 use reactor::budget::{Account, Ledger};
 use reactor::turns::Party;
 
+use super::Slot;
 use super::ranges::{Ranges, UnderWay};
 use crate::namespace::{Backend, Namespace};
 use crate::reservation::{CachedAccess, CommandGroup, HostId};
@@ -96,14 +97,49 @@ impl Attached {
         &self.ranges
     }
 
+    /// Waits as long as a lost queue has commands under way on some of these ranges, which may be long. To be asked before
+    /// anything is taken that others may wait for.
+    ///
+    /// # Errors
+    /// As [`Slot::unless_aborted`].
+    pub(super) async fn after_lost(
+        &self,
+        ranges: &[LbaRange],
+        slot: &impl Slot,
+    ) -> Result<(), Status> {
+        if self.ranges.is_kept(ranges) {
+            slot.unless_aborted(self.ranges.let_go(ranges)).await?;
+        }
+        Ok(())
+    }
+
     /// As [`Ranges::enter`], for a command of the queue.
-    pub(super) fn enter(&self, range: LbaRange) -> impl Future<Output = UnderWay<'_>> {
-        self.ranges.enter(self.queue, range)
+    ///
+    /// # Errors
+    /// As [`Slot::permit_entry`] and [`Slot::unless_aborted`].
+    pub(super) async fn enter(
+        &self,
+        range: LbaRange,
+        slot: &impl Slot,
+    ) -> Result<UnderWay<'_>, Status> {
+        slot.permit_entry()?;
+        match self.ranges.try_enter(self.queue, range) {
+            Some(entered) => Ok(entered),
+            None => slot.unless_aborted(self.ranges.enter(self.queue, range)).await,
+        }
     }
 
     /// As [`Ranges::enter_all`], for a command of the queue.
-    pub(super) fn enter_all(&self, ranges: &[LbaRange]) -> impl Future<Output = Vec<UnderWay<'_>>> {
-        self.ranges.enter_all(self.queue, ranges)
+    ///
+    /// # Errors
+    /// As [`Slot::unless_aborted`].
+    pub(super) async fn enter_all(
+        &self,
+        ranges: &[LbaRange],
+        slot: &impl Slot,
+    ) -> Result<Vec<UnderWay<'_>>, Status> {
+        slot.permit_entry()?;
+        slot.unless_aborted(self.ranges.enter_all(self.queue, ranges)).await
     }
 
     /// Where a command's place in the drive is to be taken from: while other hosts are active a drive has little at once, as

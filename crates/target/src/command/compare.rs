@@ -40,7 +40,7 @@ pub async fn compare_and_write<S: Slot>(
 ) -> (Reply, Reply) {
     let (compare, write) = match prepare(at, first.0, second.0) {
         Ok((run, write)) => match take_data(run.bytes(), first, second).await {
-            Ok(both) => exchange(at, run, &write, both, second.1).await,
+            Ok(both) => exchange(at, run, &write, both, [first.1, second.1]).await,
             Err((compare, write)) => (Err(compare), Err(write)),
         },
         Err((compare, write)) => (Err(compare), Err(write)),
@@ -94,7 +94,10 @@ async fn take_data<S: Slot>(
     // For both together: with the data of one in hand nobody waits for his turn to ask for the other's.
     let asked = expected.is_none() || data.is_none();
     let held = match asked {
-        true => Some(second.1.hold(2 * charge(length)).await.map_err(of_write)?),
+        true => {
+            let hold = second.1.hold(2 * charge(length));
+            Some(first.1.unless_aborted(hold).await.map_err(of_compare)?.map_err(of_write)?)
+        }
         false => None,
     };
     let expected = match expected {
@@ -117,18 +120,42 @@ struct Both {
 
 type Done = Result<(), Status>;
 
+/// Waits for what others have unless one of the two is aborted, and the other with it.
+async fn unless_aborted<F: Future>(
+    [first, second]: [&impl Slot; 2],
+    wait: F,
+) -> Result<F::Output, (Done, Done)> {
+    match first.unless_aborted(second.unless_aborted(wait)).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(status)) => Err((Err(FAILED_FUSED), Err(status))),
+        Err(status) => Err((Err(status), Err(FAILED_FUSED))),
+    }
+}
+
 async fn exchange(
     at: &Attached,
     run: Blocks,
     write: &Write,
     both: Both,
-    slot: &impl Slot,
+    slots: [&impl Slot; 2],
 ) -> (Done, Done) {
-    let _held = at.ranges().hold(run.range).await;
+    let slot = slots[1];
+    // However many of one host's wait for blocks, others' have a place.
+    let _place = match unless_aborted(slots, slot.share_of(at.ranges().holding(), 1)).await {
+        Ok(Ok(place)) => place,
+        Ok(Err(status)) => return (Err(FAILED_FUSED), Err(status)),
+        Err(aborted) => return aborted,
+    };
+    let _held = match unless_aborted(slots, at.ranges().hold(run.range)).await {
+        Ok(held) => held,
+        Err(aborted) => return aborted,
+    };
     // What is held back are commands: a window is written by without any, between the two as well.
     let bar = at.namespace().window.bar();
-    if let Err(NotEnded) = bar.clear().await {
-        return (Err(Status::INTERNAL_ERROR), Err(FAILED_FUSED));
+    match unless_aborted(slots, bar.clear()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(NotEnded)) => return (Err(Status::INTERNAL_ERROR), Err(FAILED_FUSED)),
+        Err(aborted) => return aborted,
     }
     // A reservation may have come while the data was on its way.
     if let Err(status) = at.permit(CommandGroup::Read) {

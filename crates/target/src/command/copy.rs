@@ -127,9 +127,9 @@ async fn move_blocks(at: &Attached, leg: &Leg, slot: &impl Slot) -> Result<(), S
     let from = leg.from.as_deref().unwrap_or(at);
     let pieces = leg.source.pieces(PIECE_BYTES).zip(leg.destination.pieces(PIECE_BYTES));
     for ((source, length), (destination, _)) in pieces {
-        slot.after_lost(at, &[leg.destination.range]).await?;
+        at.after_lost(&[leg.destination.range], slot).await?;
         let _place = slot.place(at, length).await?;
-        let _under_way = at.enter(leg.destination.range).await;
+        let _under_way = at.enter(leg.destination.range, slot).await?;
         let _turn = slot.work(4 * length).await?;
         from.permit(CommandGroup::Read)?;
         at.permit_change()?;

@@ -31,8 +31,8 @@ pub async fn dataset_management(
     }
     for range in ranges {
         let run = at.blocks(range)?;
-        slot.after_lost(at, &[run.range]).await?;
-        let _under_way = at.enter(run.range).await;
+        at.after_lost(&[run.range], slot).await?;
+        let _under_way = at.enter(run.range, slot).await?;
         at.permit_change()?;
         at.deallocate(run, slot).await?;
     }
@@ -41,8 +41,9 @@ pub async fn dataset_management(
 
 /// All ranges together, for a drive that gets commands as they are: as many as it takes at once are a piece.
 async fn together(at: &Attached, ranges: &[LbaRange], slot: &impl Slot) -> Result<Reply, Status> {
-    slot.after_lost(at, ranges).await?;
-    let _under_way = at.enter_all(ranges).await;
+    let _share = slot.share_of(at.ranges().together(), ranges.len()).await?;
+    at.after_lost(ranges, slot).await?;
+    let _under_way = at.enter_all(ranges, slot).await?;
     at.permit_change()?;
     at.deallocate_together(ranges, slot).await?;
     Ok(Reply::SUCCESS)

@@ -4,6 +4,7 @@
 //! Whoever may enter does so where it is found out, not when its task runs next: so those who waited for a hold have
 //! entered before the next one comes, and nobody depends on whether the others run.
 
+use std::collections::HashMap;
 use std::task::Waker;
 
 use nvme::nvm::LbaRange;
@@ -21,6 +22,9 @@ pub struct Entered {
     pub queue: u64,
     /// By which others are kept off since its queue was lost.
     pub kept: Option<u64>,
+    /// Of the same queue: who entered after it, and before it.
+    after: Option<u32>,
+    before: Option<u32>,
 }
 
 /// A hold that is known here, and those whom it keeps off.
@@ -61,6 +65,8 @@ pub enum Looked {
 pub struct Entering {
     holds: Vec<Noted>,
     under_way: Slab<Entered>,
+    /// Who of each queue entered last.
+    last: HashMap<u64, u32>,
     /// Indices that were ever in use are below this.
     indices: u32,
     waiters: Lines<Waiter>,
@@ -74,6 +80,7 @@ impl Entering {
         let mut all = Self {
             holds: Vec::new(),
             under_way: Slab::new(MAX_RANGES_IN_FLIGHT),
+            last: HashMap::new(),
             indices: 0,
             waiters: Lines::default(),
             came: 0,
@@ -108,9 +115,39 @@ impl Entering {
         if !self.may_enter(range) {
             return None;
         }
-        let index = self.under_way.insert(Entered { range, queue, kept: None }).ok()?;
+        self.insert_one(queue, range)
+    }
+
+    fn insert_one(&mut self, queue: u64, range: LbaRange) -> Option<u32> {
+        let before = self.last.get(&queue).copied();
+        let entered = Entered { range, queue, kept: None, after: None, before };
+        let index = self.under_way.insert(entered).ok()?;
+        if let Some(before) = before.and_then(|at| self.under_way.get_mut(at)) {
+            before.after = Some(index);
+        }
+        self.last.insert(queue, index);
         self.indices = self.indices.max(index + 1);
         Some(index)
+    }
+
+    /// Takes one that has left out of those of its queue.
+    fn unlink(&mut self, left: &Entered) {
+        if let Some(before) = left.before.and_then(|at| self.under_way.get_mut(at)) {
+            before.after = left.after;
+        }
+        match (left.after, left.before) {
+            (Some(after), before) => {
+                if let Some(after) = self.under_way.get_mut(after) {
+                    after.before = before;
+                }
+            }
+            (None, Some(before)) => {
+                self.last.insert(left.queue, before);
+            }
+            (None, None) => {
+                self.last.remove(&left.queue);
+            }
+        }
     }
 
     /// The same for all of these ranges together.
@@ -124,13 +161,7 @@ impl Entering {
     }
 
     fn insert(&mut self, queue: u64, ranges: &[LbaRange]) -> Vec<u32> {
-        let enter = |range: &LbaRange| {
-            self.under_way.insert(Entered { range: *range, queue, kept: None }).ok()
-        };
-        let entered: Vec<u32> = ranges.iter().filter_map(enter).collect();
-        let indices = entered.iter().map(|index| index + 1).max();
-        self.indices = self.indices.max(indices.unwrap_or(0));
-        entered
+        ranges.iter().filter_map(|range| self.insert_one(queue, *range)).collect()
     }
 
     /// Counts those on a range among some of what is under way, from an index on. Gives the index to go on from, too, which
@@ -154,6 +185,9 @@ impl Entering {
     /// Takes out what has ended; `None` when nothing is there.
     pub fn leave(&mut self, index: u32) -> Option<Entered> {
         let left = self.under_way.remove(index);
+        if let Some(left) = &left {
+            self.unlink(left);
+        }
         if self.under_way.is_empty() && self.indices > COUNTED_AT_ONCE {
             // What there was at its most is not looked through for ever. Whoever counts has counted all there was.
             (self.under_way, self.indices) = (Slab::new(MAX_RANGES_IN_FLIGHT), 0);
@@ -161,6 +195,14 @@ impl Entering {
         left
     }
 
+    /// What a queue has under way, those that entered last first.
+    pub fn of_queue(&self, queue: u64) -> impl Iterator<Item = (u32, &Entered)> {
+        let at = |index: Option<u32>| index.and_then(|at| Some((at, self.under_way.get(at)?)));
+        let last = at(self.last.get(&queue).copied());
+        std::iter::successors(last, move |(_, entered)| at(entered.before))
+    }
+
+    #[cfg(test)]
     pub const fn under_way(&self) -> &Slab<Entered> {
         &self.under_way
     }
@@ -229,6 +271,11 @@ impl Entering {
     pub fn age(&mut self, place: Place) -> (u64, u32) {
         let waiter = self.waiters.at(place);
         (waiter.came, waiter.passed)
+    }
+
+    /// It was not passed yet.
+    pub fn begin_anew(&mut self, place: Place) {
+        self.waiters.at(place).passed = 0;
     }
 
     pub fn ranges_of(&mut self, place: Place) -> &[LbaRange] {

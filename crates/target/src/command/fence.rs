@@ -38,6 +38,8 @@ pub(super) enum Ask {
     /// Keep off these ranges: a lost queue has commands under way there.
     Keep(Vec<Hold>),
     Release(Vec<u64>),
+    /// So many cores serve the namespace now.
+    Cores(usize),
     /// Answer when everything that the backend has now has ended.
     Drain(Answer),
     /// The namespace is gone: nothing more may reach its backend. Answer as for [`Ask::Drain`].
@@ -101,6 +103,8 @@ pub(super) struct Joined {
     pub known: u64,
     /// The namespace is gone.
     pub closed: bool,
+    /// How many cores there are with this one.
+    pub cores: usize,
 }
 
 /// A hold, and those whom it keeps off.
@@ -351,9 +355,11 @@ impl Fence {
     pub(super) fn join(&self) -> Joined {
         let core = Arc::<Core>::default();
         let mut state = lock(&self.state);
+        let cores = state.cores.len() + 1;
+        state.cores.iter().for_each(|other| other.ask(Ask::Cores(cores)));
         state.cores.push(Arc::clone(&core));
         let holds = state.holds.iter().chain(&state.kept).map(|noted| noted.hold).collect();
-        Joined { core, holds, known: state.next, closed: state.closed }
+        Joined { core, holds, known: state.next, closed: state.closed, cores }
     }
 
     /// Closes the namespace on every core, for good: `answers` has them all when no backend's command is left.
@@ -371,7 +377,10 @@ impl Fence {
 
     /// Takes a core out. What was asked of it is answered: nothing of it is under way any more.
     pub(super) fn leave(&self, core: &Arc<Core>) {
-        lock(&self.state).cores.retain(|other| !Arc::ptr_eq(other, core));
+        let mut state = lock(&self.state);
+        state.cores.retain(|other| !Arc::ptr_eq(other, core));
+        state.cores.iter().for_each(|other| other.ask(Ask::Cores(state.cores.len())));
+        drop(state);
         let mut inbox = lock(&core.inbox);
         inbox.gone = true;
         let asked = std::mem::take(&mut inbox.asked);

@@ -84,9 +84,17 @@ pub const fn charge_to_send(bytes: usize) -> usize {
 impl Attached {
     /// Enters `range` with data to be written to it. While the range is held, or nobody can enter for want of room, the
     /// data waits on the heap: rare, and short but where a lost queue has a slow command there.
-    pub async fn enter_with(&self, data: Gathered, range: LbaRange) -> (Gathered, UnderWay<'_>) {
+    ///
+    /// # Errors
+    /// As [`Slot::unless_aborted`].
+    pub async fn enter_with(
+        &self,
+        data: Gathered,
+        range: LbaRange,
+        slot: &impl Slot,
+    ) -> Result<(Gathered, UnderWay<'_>), Status> {
         let data = if self.ranges().may_enter(range) { data } else { data.onto_heap() };
-        (data, self.enter(range).await)
+        Ok((data, self.enter(range, slot).await?))
     }
 }
 

@@ -37,11 +37,11 @@ use std::rc::Rc;
 use engine::{Reading, UnverifiedRead};
 use fabric::payload::Payload;
 use nvme::cqe::Cqe;
-use nvme::nvm::{Command, LbaRange};
+use nvme::nvm::Command;
 use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use reactor::budget::Grant;
+use reactor::budget::{Grant, Ledger};
 use reactor::buffer::Buffer;
 
 pub use attached::Attached;
@@ -95,27 +95,35 @@ pub trait Slot {
     /// As [`Slot::hold`].
     fn work(&self, bytes: usize) -> impl Future<Output = Result<Grant, Status>>;
 
-    /// Waits as long as a lost queue has commands under way on some of these ranges of a namespace, which may be long. To be
-    /// asked before anything is taken that others may wait for.
+    /// Waits for what others have, as long as the command is not aborted and its queue does not end: what it had begun to
+    /// wait for is given up then, and it ends where it waits.
     ///
     /// # Errors
     /// As [`Slot::hold`].
-    fn after_lost(
-        &self,
-        at: &Attached,
-        ranges: &[LbaRange],
-    ) -> impl Future<Output = Result<(), Status>>;
+    fn unless_aborted<F: Future>(&self, wait: F)
+    -> impl Future<Output = Result<F::Output, Status>>;
 
     /// Waits for the host's turn to have `bytes` under way in the drive of a namespace; to be dropped when they are
-    /// there. `None` where there is no need to wait. Whoever waits is not aborted, as if the drive had it already.
+    /// there. `None` where there is no need to wait.
     ///
     /// # Errors
-    /// As [`Slot::permit`].
+    /// As [`Slot::hold`].
     fn place(
         &self,
         at: &Attached,
         bytes: usize,
     ) -> impl Future<Output = Result<Option<Grant>, Status>>;
+
+    /// Waits until the host's share of what a namespace has on this core for all of them, which a ledger of its counts, has so
+    /// much more.
+    ///
+    /// # Errors
+    /// As [`Slot::hold`].
+    fn share_of(
+        &self,
+        ledger: &Rc<Ledger>,
+        amount: usize,
+    ) -> impl Future<Output = Result<Grant, Status>>;
 
     /// Refuses to go on when the command's queue is lost; to be asked last before something is changed, where anything was
     /// waited for.
@@ -123,6 +131,13 @@ pub trait Slot {
     /// # Errors
     /// Command Aborted due to SQ Deletion.
     fn permit(&self) -> Result<(), Status>;
+
+    /// Refuses to come to blocks when the command's queue ends, also by a Disconnect: what its commands are on then is kept from
+    /// others, and nothing else.
+    ///
+    /// # Errors
+    /// Command Aborted due to SQ Deletion.
+    fn permit_entry(&self) -> Result<(), Status>;
 
     /// Another namespace of the same controller, for Copy.
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>>;

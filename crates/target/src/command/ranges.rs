@@ -20,13 +20,16 @@ use std::task::{Context, Poll, Waker};
 use nvme::nvm::LbaRange;
 use reactor::budget::Ledger;
 use reactor::sync::Signal;
-use reactor::{GracePeriod, ReadGuard};
+use reactor::{GracePeriod, Nanos, ReadGuard};
 use stdx::Lba;
 
-use super::entering::{Entered, Entering, Looked};
+use super::entering::{Entering, Looked};
 use super::fence::{Answer, Ask, Core, Fence, Hold, Joined};
 use super::lines::Place;
-use crate::limits::{DRIVE_SHARED_BYTES, KEPT_MAX, LOOKED_AT_ONCE, PASSED_MAX};
+use crate::limits::{
+    BARRED_NANOS, DRIVE_SHARED_BYTES, KEPT_MAX, LOOKED_AT_ONCE, PASSED_MAX, RANGES_TOGETHER_MAX,
+    holds_of_core,
+};
 
 /// The ranges of one namespace on one core.
 #[derive(Debug)]
@@ -40,12 +43,19 @@ pub struct Ranges {
     known: u64,
     /// Who was passed too often, and has nobody else claim its blocks.
     barring: Cell<Option<Barring>>,
+    /// Somebody looks at when that ends.
+    is_timed: Cell<bool>,
+    this: Weak<Self>,
     /// Holds that wait for what is under way.
     clearing: RefCell<Vec<Rc<Clearing>>>,
     /// Commands that the backend has.
     in_backend: GracePeriod,
     /// Places in a drive, in bytes, while several hosts are active.
     places: Rc<Ledger>,
+    /// Compares and writes that hold a range, or wait to.
+    holding: Rc<Ledger>,
+    /// Ranges of commands that name many, entered or not yet.
+    together: Rc<Ledger>,
     /// The namespace was removed.
     closed: Cell<bool>,
 }
@@ -57,6 +67,8 @@ struct Barring {
     came: u64,
     /// The number of its bar.
     bar: u64,
+    /// Until when it keeps others off.
+    until: Nanos,
 }
 
 /// Holds that keep others off commands of a lost queue.
@@ -117,17 +129,21 @@ impl Ranges {
     /// Joins the cores that serve the namespace behind `fence`, and starts the task that answers
     /// them. Call on a reactor.
     pub fn join(fence: Arc<Fence>) -> Rc<Self> {
-        let Joined { core, holds, known, closed } = fence.join();
-        let ranges = Rc::new(Self {
+        let Joined { core, holds, known, closed, cores } = fence.join();
+        let ranges = Rc::new_cyclic(|this| Self {
             fence,
             core,
             entering: RefCell::new(Entering::new(holds)),
             kept: RefCell::default(),
             known,
             barring: Cell::new(None),
+            is_timed: Cell::new(false),
+            this: Weak::clone(this),
             clearing: RefCell::default(),
             in_backend: GracePeriod::default(),
             places: Ledger::new(DRIVE_SHARED_BYTES),
+            holding: Ledger::new(holds_of_core(cores)),
+            together: Ledger::new(RANGES_TOGETHER_MAX),
             closed: Cell::new(closed),
         });
         reactor::spawn(attend(Arc::clone(&ranges.core), Rc::downgrade(&ranges)));
@@ -158,13 +174,19 @@ impl Ranges {
         }
     }
 
-    /// Enters a command of the queue with this number that takes more than one poll, as soon as nobody holds its range.
+    /// Enters a command of the queue with this number that takes more than one poll, unless it has to wait for that.
+    #[inline]
+    pub fn try_enter(&self, queue: u64, range: LbaRange) -> Option<UnderWay<'_>> {
+        let index = self.entering.borrow_mut().enter(queue, range)?;
+        Some(UnderWay { ranges: self, index })
+    }
+
+    /// The same as soon as nobody holds its range.
     pub async fn enter(&self, queue: u64, range: LbaRange) -> UnderWay<'_> {
-        let entered = self.entering.borrow_mut().enter(queue, range);
-        let index = match entered {
-            Some(index) => index,
-            None => self.wait(Some(queue), slice::from_ref(&range)).await[0],
-        };
+        if let Some(entered) = self.try_enter(queue, range) {
+            return entered;
+        }
+        let index = self.wait(Some(queue), slice::from_ref(&range)).await[0];
         UnderWay { ranges: self, index }
     }
 
@@ -196,11 +218,9 @@ impl Ranges {
     /// them back from a backend that is slow.
     pub fn lose(&self, queue: u64) {
         let mut entering = self.entering.borrow_mut();
-        let is_lost = |entered: &Entered| entered.queue == queue && entered.kept.is_none();
         let lost: Vec<_> = entering
-            .under_way()
-            .iter()
-            .filter(|(_, entered)| is_lost(entered))
+            .of_queue(queue)
+            .filter(|(_, entered)| entered.kept.is_none())
             .map(|(index, entered)| (index, entered.range))
             .collect();
         if lost.is_empty() {
@@ -256,11 +276,30 @@ impl Ranges {
         &self.places
     }
 
+    /// How many compares and writes hold a range, or wait to: to be asked for a place there before [`hold`](Self::hold).
+    pub const fn holding(&self) -> &Rc<Ledger> {
+        &self.holding
+    }
+
+    /// How many ranges commands name that name many: to be asked for so many before [`enter_all`](Self::enter_all).
+    pub const fn together(&self) -> &Rc<Ledger> {
+        &self.together
+    }
+
     /// Waits until every command that the backend has now, of any core, has ended; later ones do not matter.
     pub async fn drain(&self) {
         let others = self.fence.ask_others(&self.core, Ask::Drain);
         self.in_backend.pass().await;
         poll_fn(|cx| others.poll(cx)).await;
+    }
+
+    /// Whether nobody is under way here, holds anything, or waits.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        let entering = self.entering.borrow();
+        let is_empty = entering.under_way().is_empty() && entering.holds() == 0;
+        let waiting = entering.waiting() + self.clearing.borrow().len() + self.kept.borrow().len();
+        is_empty && waiting == 0 && self.barring.get().is_none() && self.fence.is_idle()
     }
 
     /// Notes a hold, of this core or of another; it may be known from joining. Commands that waited for the hold
@@ -322,7 +361,8 @@ impl Ranges {
     }
 
     /// One that was passed by many holds, as a long range among short ones may be for ever, has later ones wait for it. They
-    /// have nothing then that it could wait for. Of several it is the one that has waited the longest.
+    /// have nothing then that it could wait for. Of several it is the one that has waited the longest. What it waits for
+    /// itself may be slow, and is nobody's who wants other blocks of its range: they wait for [`BARRED_NANOS`] at most.
     fn bar(&self, place: Place) {
         let mut entering = self.entering.borrow_mut();
         let (came, passed) = entering.age(place);
@@ -332,8 +372,12 @@ impl Ranges {
         }
         let bar = self.fence.bar(entering.ranges_of(place));
         drop(entering);
-        if let Some(other) = self.barring.replace(Some(Barring { place, came, bar })) {
+        let until = reactor::now().saturating_add(BARRED_NANOS);
+        if let Some(other) = self.barring.replace(Some(Barring { place, came, bar, until })) {
             self.fence.unbar(other.bar);
+        }
+        if !self.is_timed.replace(true) {
+            reactor::spawn(end_bars(Weak::clone(&self.this)));
         }
     }
 
@@ -443,6 +487,29 @@ fn stretches(mut ranges: Vec<LbaRange>) -> Vec<LbaRange> {
     all
 }
 
+/// Ends the bar of this core when its time is over, and those that come meanwhile.
+async fn end_bars(ranges: Weak<Ranges>) {
+    loop {
+        let barring = match ranges.upgrade() {
+            Some(ranges) => {
+                let barring = ranges.barring.get();
+                ranges.is_timed.set(barring.is_some());
+                barring
+            }
+            None => return,
+        };
+        let Some(Barring { bar, until, .. }) = barring else { return };
+        reactor::sleep_until(until).await;
+        let Some(ranges) = ranges.upgrade() else { return };
+        if let Some(now) = ranges.barring.get()
+            && now.bar == bar
+        {
+            ranges.entering.borrow_mut().begin_anew(now.place);
+            ranges.unbar(now.place);
+        }
+    }
+}
+
 /// Does what other cores ask of this one, until the namespace is used here no more.
 async fn attend(core: Arc<Core>, ranges: Weak<Ranges>) {
     loop {
@@ -459,6 +526,7 @@ async fn attend(core: Arc<Core>, ranges: Weak<Ranges>) {
                 }
                 Ask::Keep(holds) => ranges.note_kept(holds),
                 Ask::Release(ids) => ranges.lift(&ids),
+                Ask::Cores(cores) => ranges.holding.set_total(holds_of_core(cores)),
                 Ask::Drain(answer) => {
                     reactor::spawn(answer_drained(Rc::clone(&ranges), answer));
                 }

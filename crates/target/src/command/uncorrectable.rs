@@ -12,8 +12,8 @@ pub async fn write_uncorrectable(
 ) -> Result<Reply, Status> {
     let run = at.blocks(range)?;
     at.permit_change()?;
-    slot.after_lost(at, &[run.range]).await?;
-    let _under_way = at.enter(run.range).await;
+    at.after_lost(&[run.range], slot).await?;
+    let _under_way = at.enter(run.range, slot).await?;
     at.write_uncorrectable(run, slot).await?;
     Ok(Reply::SUCCESS)
 }

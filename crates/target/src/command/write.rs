@@ -73,7 +73,7 @@ pub async fn go_on(
             false => None,
         };
         // Nobody ran since it was begun: what is in the capsule was still there, and the range is entered at once.
-        let _under_way = at.enter(run.range).await;
+        let _under_way = at.enter(run.range, slot).await?;
         if data.is_some() {
             slot.permit()?;
         }
@@ -81,9 +81,9 @@ pub async fn go_on(
         return Ok(Reply::SUCCESS);
     }
     let data = gather(sqe, slot, run.bytes()).await?;
-    slot.after_lost(at, &[run.range]).await?;
+    at.after_lost(&[run.range], slot).await?;
     let _place = slot.place(at, run.bytes()).await?;
-    let (data, _under_way) = at.enter_with(data, run.range).await;
+    let (data, _under_way) = at.enter_with(data, run.range, slot).await?;
     // A reservation may have come while the data was on its way, and the host may have gone.
     slot.permit()?;
     at.permit_change()?;

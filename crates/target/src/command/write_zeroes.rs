@@ -16,8 +16,8 @@ pub async fn write_zeroes(
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     at.permit_change()?;
-    slot.after_lost(at, &[run.range]).await?;
-    let _under_way = at.enter(run.range).await;
+    at.after_lost(&[run.range], slot).await?;
+    let _under_way = at.enter(run.range, slot).await?;
     at.permit_change()?;
     at.zero(run, command.deallocate, command.fua, slot).await?;
     // An NVMe drive was told.

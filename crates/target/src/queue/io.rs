@@ -1,14 +1,14 @@
 //! I/O commands on their queue: where they are dispatched, or in a slot; and what a command may ask of its queue.
 
 use core::cell::Ref;
+use core::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use nvme::identify::NSID_ALL;
-use nvme::nvm::LbaRange;
 use nvme::opcode::{self, io};
 use nvme::status::Status;
-use reactor::budget::Grant;
+use reactor::budget::{Grant, Ledger};
 use reactor::buffer::Buffer;
 
 use super::dispatch::{Tried, When, Work};
@@ -166,26 +166,35 @@ impl Slot for IoSlot<'_> {
         self.request.work(bytes).await
     }
 
-    async fn after_lost(&self, at: &Attached, ranges: &[LbaRange]) -> Result<(), Status> {
-        if at.ranges().is_kept(ranges) {
-            self.request.let_go(at.ranges().let_go(ranges)).await?;
-        }
-        Ok(())
+    async fn unless_aborted<F: Future>(&self, wait: F) -> Result<F::Output, Status> {
+        self.request.unless_aborted(pin!(wait)).await
     }
 
     async fn place(&self, at: &Attached, bytes: usize) -> Result<Option<Grant>, Status> {
         let share = self.request.queue().share();
         match at.places(|places| share.account_of(places)) {
             Some(account) => {
-                let place = account.take(charge_in_drive(bytes)).await;
+                let place = self.request.take(&account, charge_in_drive(bytes)).await?;
                 self.request.permit().map(|()| Some(place))
             }
             None => Ok(None),
         }
     }
 
+    async fn share_of(&self, ledger: &Rc<Ledger>, amount: usize) -> Result<Grant, Status> {
+        let account = self.request.queue().share().account_of(ledger);
+        self.request.take(&account, amount).await
+    }
+
     fn permit(&self) -> Result<(), Status> {
         self.request.permit()
+    }
+
+    fn permit_entry(&self) -> Result<(), Status> {
+        match self.request.queue().is_ending() {
+            true => Err(Status::ABORTED_SQ_DELETION),
+            false => Ok(()),
+        }
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

@@ -144,6 +144,13 @@ impl Queue {
         self.lease.closing() || self.ending.get() && unheard()
     }
 
+    /// Whether commands are to come to no more blocks: what the queue had under way when it ended, by a Disconnect too, is kept
+    /// from others, and what came later would not be.
+    #[inline]
+    pub(crate) fn is_ending(&self) -> bool {
+        self.lease.closing() || self.ending.get()
+    }
+
     /// Commands taken and not completed.
     #[must_use]
     pub fn outstanding(&self) -> u32 {

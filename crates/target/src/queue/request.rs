@@ -187,12 +187,11 @@ impl Request {
         self.permit()
     }
 
-    /// Waits, as long as the command may be aborted, for what others have.
-    pub async fn let_go(&self, wait: impl Future<Output = ()>) -> Result<(), Status> {
-        self.unless_aborted(pin!(wait)).await
-    }
-
-    async fn take(&self, account: &Rc<Account>, amount: usize) -> Result<Grant, Status> {
+    /// Waits until the host's share of something has so much more.
+    ///
+    /// # Errors
+    /// As [`Request::hold`].
+    pub async fn take(&self, account: &Rc<Account>, amount: usize) -> Result<Grant, Status> {
         self.permit()?;
         match account.try_take(amount) {
             Some(grant) => Ok(grant),
@@ -201,7 +200,13 @@ impl Request {
     }
 
     /// Awaits `wait` while the command may be aborted.
-    async fn unless_aborted<F: Future>(&self, mut wait: Pin<&mut F>) -> Result<F::Output, Status> {
+    ///
+    /// # Errors
+    /// As [`Request::hold`].
+    pub async fn unless_aborted<F: Future>(
+        &self,
+        mut wait: Pin<&mut F>,
+    ) -> Result<F::Output, Status> {
         let outcome = poll_fn(|cx| {
             if let Some(status) = self.queue.wait(self.tag, &self.sqe, cx.waker()) {
                 return Poll::Ready(Err(status));

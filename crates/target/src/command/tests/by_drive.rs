@@ -120,7 +120,7 @@ impl Scripted {
         Backend::Passthrough(Arc::clone(&self.drive))
     }
 
-    fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         Place::on(self.backend(), 1, BLOCKS, 4096)
     }
 }

@@ -12,13 +12,13 @@ use media::Drive;
 use media::drive::OpenDrive;
 use media::memory::{Region, RegionOptions};
 use nvme::nqn::Nqn;
-use nvme::nvm::LbaRange;
 use nvme::sqe::{Sgl, Sqe};
 use nvme::status::Status;
 use reactor::budget::{Account, Grant, Ledger};
 use reactor::buffer::Buffer;
 use stdx::num::{u32_of, u64_of, usize32};
 
+use crate::budget::Share;
 use crate::command::{AtOnce, Attached, Begun, Reply, Slot, begin, execute};
 use crate::namespace::{Backend, Namespace, NamespaceSpec};
 use crate::reservation::{HostId, Notice};
@@ -220,6 +220,8 @@ pub struct Double {
     pub turns: Rc<Account>,
     /// Its queue ends before the piece of work behind so many.
     pub pieces: Cell<u32>,
+    /// Where it is, for its share of other things; each its own unless told otherwise.
+    pub share: Option<Rc<Share>>,
 }
 
 impl Default for Double {
@@ -240,6 +242,7 @@ impl Default for Double {
             account: Account::new(&Ledger::new(1 << 30)),
             turns: Account::new(&Ledger::new(1 << 30)),
             pieces: Cell::new(u32::MAX),
+            share: None,
         }
     }
 }
@@ -334,17 +337,33 @@ impl Slot for Double {
         self.permit().map(|()| grant)
     }
 
-    async fn after_lost(&self, at: &Attached, ranges: &[LbaRange]) -> Result<(), Status> {
-        at.ranges().let_go(ranges).await;
-        Ok(())
+    async fn unless_aborted<F: Future>(&self, wait: F) -> Result<F::Output, Status> {
+        let mut wait = pin!(wait);
+        poll_fn(|cx| match self.permit() {
+            Err(aborted) => Poll::Ready(Err(aborted)),
+            Ok(()) => wait.as_mut().poll(cx).map(Ok),
+        })
+        .await
     }
 
     async fn place(&self, _at: &Attached, _bytes: usize) -> Result<Option<Grant>, Status> {
         self.permit().map(|()| None)
     }
 
+    async fn share_of(&self, ledger: &Rc<Ledger>, amount: usize) -> Result<Grant, Status> {
+        let account = match &self.share {
+            Some(share) => share.account_of(ledger),
+            None => Account::new(ledger),
+        };
+        self.unless_aborted(account.take(amount)).await
+    }
+
     fn permit(&self) -> Result<(), Status> {
         if self.ended.get() { Err(Status::ABORTED_SQ_DELETION) } else { Ok(()) }
+    }
+
+    fn permit_entry(&self) -> Result<(), Status> {
+        self.permit()
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

@@ -3,11 +3,13 @@
 mod atomic;
 pub mod by_drive;
 pub mod double;
+mod ended;
 mod fence;
-mod io;
+pub mod io;
 mod lines;
 mod model;
 mod ranges;
 mod reservations;
+mod shares;
 mod waiting;
 mod woken;

@@ -177,6 +177,57 @@ fn a_long_range_that_waits_for_a_lost_queue_keeps_nobody_off() {
     });
 }
 
+/// A drive that hung with one block had everybody wait who wanted another one of a long command's, which waited for it too.
+#[test]
+fn a_long_range_keeps_others_off_for_a_second_and_not_for_as_long_as_a_slow_command() {
+    on_reactor(async {
+        let ranges = alone();
+        let mut slow = at_once(ranges.hold(range(0, 1))).unwrap();
+        let mut long = Box::pin(ranges.enter(0, range(0, 64)));
+        assert!(at_once(long.as_mut()).is_none());
+        for n in 1..=u64::from(PASSED_MAX) {
+            slow = at_once(ranges.hold(range(n, 1))).unwrap();
+        }
+        let mut other = Box::pin(ranges.hold(range(30, 1)));
+        assert!(at_once(other.as_mut()).is_none(), "the long one was passed too often");
+        let other = reactor::timeout(Duration::from_secs(10), other).await;
+        drop(other.expect("it waits for a block that is nobody's"));
+        assert!(at_once(ranges.hold(range(31, 1))).is_some(), "not barred once more for the same");
+        assert!(at_once(long.as_mut()).is_none());
+        drop(slow);
+        drop(at_once(long).expect("it is first where nothing is held"));
+        assert!(ranges.is_idle());
+    });
+}
+
+/// Each queue that was lost had all looked at that everybody had under way: a controller has up to 128 of them.
+#[test]
+fn the_loss_of_a_queue_costs_what_it_had() {
+    on_reactor(async {
+        let ranges = alone();
+        let enter = |queue, n: u64| at_once(ranges.enter(queue, range(n, 1))).unwrap();
+        let mut others: Vec<_> = (0..100_000).map(|n| enter(1, n)).collect();
+        let lost: Vec<_> = (2..2002).map(|queue| enter(queue, 200_000 + queue)).collect();
+        let before = reactor::thread_usage().user;
+        for queue in (2..4000).step_by(2) {
+            ranges.lose(queue);
+        }
+        let spent = reactor::thread_usage().user - before;
+        assert!(spent < Duration::from_secs(1), "{spent:?}");
+        // Those of each queue are known whoever left between.
+        for n in (0..others.len()).rev().step_by(3) {
+            drop(others.swap_remove(n));
+        }
+        let at = range(0, 100_000);
+        assert!(!ranges.is_kept(&[at]) && ranges.is_kept(&[range(200_002, 1)]));
+        ranges.lose(1);
+        drop(lost);
+        assert!(ranges.is_kept(&[at]));
+        drop(others);
+        assert!(ranges.is_idle());
+    });
+}
+
 /// Who needs room for many waited for as long as others took what was left.
 #[test]
 fn who_needs_much_room_has_his_turn_before_those_who_came_later() {

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -166,6 +167,10 @@ impl Slot for Host {
 
     fn controllers(&self, _nsid: u32) -> Vec<(HostId, u16)> {
         vec![(HOST, 1)]
+    }
+
+    fn address(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
     }
 
     fn notify(&self, _nsid: u32, _notices: &[Notice]) {}

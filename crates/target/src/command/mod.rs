@@ -32,6 +32,7 @@ mod write;
 mod write_zeroes;
 
 use std::cell::Ref;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use engine::{Reading, UnverifiedRead};
@@ -148,6 +149,9 @@ pub trait Slot {
 
     /// Every controller that has `nsid` attached, with its host; for Reservation Report.
     fn controllers(&self, nsid: u32) -> Vec<(HostId, u16)>;
+
+    /// Whose address the command came from.
+    fn address(&self) -> IpAddr;
 
     /// Hands notices to the controllers of the hosts they name.
     fn notify(&self, nsid: u32, notices: &[Notice]);

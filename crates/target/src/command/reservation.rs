@@ -76,14 +76,16 @@ async fn change(at: &Attached, command: &Command, slot: &impl Slot) -> Result<Re
         // One that changes nothing ends nothing.
         namespace
             .reservation
-            .with(|state| state.clone().execute(at.host(), command))
+            .with(|state| state.clone().execute_from(at.host(), slot.address(), command))
             .map_err(status_of)?;
-        bar.clear().await.map_err(|NotEnded| Status::INTERNAL_ERROR)?;
+        let ended = slot.unless_aborted(bar.clear()).await?;
+        ended.map_err(|NotEnded| Status::INTERNAL_ERROR)?;
     }
     slot.permit()?;
     // What is kept of a namespace is forgotten with it.
     let in_use = at.use_backend(0, 0)?;
-    let effects = namespace.reservation.execute(at.host(), command).map_err(status_of)?;
+    let effects = namespace.reservation.execute(at.host(), slot.address(), command);
+    let effects = effects.map_err(status_of)?;
     drop(bar);
     // Whether or not it can be kept, the change is made: what follows from it does too.
     let kept = keep(namespace).await;

@@ -2,6 +2,7 @@
 
 use core::cell::Ref;
 use core::pin::pin;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use super::dispatch::{Tried, When, Work};
 use super::request::Request;
 use super::view::Views;
 use crate::admin::Outcome;
+use crate::budget::address_owner;
 use crate::command::{self, AtOnce, Attached, Begun, Reply, Slot};
 use crate::controller::Controller;
 use crate::limits::{DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES};
@@ -207,6 +209,10 @@ impl Slot for IoSlot<'_> {
 
     fn controllers(&self, nsid: u32) -> Vec<(HostId, u16)> {
         self.views.target().attached_controllers(self.views.controller(), nsid)
+    }
+
+    fn address(&self) -> IpAddr {
+        address_owner(self.views.controller().path().peer.traddr())
     }
 
     fn notify(&self, nsid: u32, notices: &[Notice]) {

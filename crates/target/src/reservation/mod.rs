@@ -17,6 +17,9 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 pub use access::{Access, CommandGroup};
 pub use command::Command;
 pub use keep::{Keeper, Keeping, keep};
@@ -145,11 +148,20 @@ pub struct State {
     /// In order of registration, at most one a host.
     registrations: Vec<Registration>,
     held: Option<Held>,
+    /// From which address those registered that did so since the process began.
+    from: BTreeMap<HostId, IpAddr>,
 }
 
 impl State {
     pub const fn new(power_loss: PowerLoss) -> Self {
-        Self { power_loss, ptpl: false, generation: 0, registrations: Vec::new(), held: None }
+        Self {
+            power_loss,
+            ptpl: false,
+            generation: 0,
+            registrations: Vec::new(),
+            held: None,
+            from: BTreeMap::new(),
+        }
     }
 
     pub const fn held(&self) -> Option<Held> {
@@ -220,8 +232,38 @@ impl State {
             generation: saved.generation,
             registrations: saved.registrations,
             held: saved.held,
+            from: BTreeMap::new(),
         };
         (power_loss == PowerLoss::Keeps && state.holds_together()).then_some(state)
+    }
+
+    /// As [`execute`](Self::execute), from an address: names cost nothing, and however many hosts one address says to be, it
+    /// registers no more of them than twice as many as others may yet.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn execute_from(
+        &mut self,
+        host: HostId,
+        address: IpAddr,
+        command: &Command,
+    ) -> Result<Effects, Refusal> {
+        let before = (!self.is_registrant(host)).then(|| self.clone());
+        let effects = self.execute(host, command)?;
+        let is_its = |host: &HostId| self.registrations.iter().any(|known| known.host == *host);
+        self.from.retain(|host, _| is_its(host));
+        if let Some(before) = before
+            && self.is_registrant(host)
+        {
+            let of_it = 1 + self.from.values().filter(|from| **from == address).count();
+            let left = MAX_REGISTRANTS.saturating_sub(self.registrations.len());
+            if of_it > 1 && of_it > 2 * left {
+                *self = before;
+                return Err(Refusal::Full);
+            }
+            self.from.insert(host, address);
+        }
+        Ok(effects)
     }
 
     /// Applies `command`, issued by a controller of `host`.

@@ -2,6 +2,7 @@
 //! reads one counter and keeps what it found.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,12 +68,17 @@ impl Shared {
         self.state.with(look)
     }
 
-    /// Applies a command.
+    /// Applies a command that came from an address.
     ///
     /// # Errors
-    /// As [`State::execute`].
-    pub fn execute(&self, host: HostId, command: &Command) -> Result<Effects, Refusal> {
-        self.state.change(|state| state.execute(host, command))
+    /// As [`State::execute_from`].
+    pub fn execute(
+        &self,
+        host: HostId,
+        address: IpAddr,
+        command: &Command,
+    ) -> Result<Effects, Refusal> {
+        self.state.change(|state| state.execute_from(host, address, command))
     }
 
     /// Set Features, Reservation Persistence.

@@ -1,3 +1,5 @@
+use std::net::Ipv4Addr;
+
 use proptest::prelude::*;
 
 use nvme::reservation::{Acquire, AcquireData, Register, RegisterData, Release, ReleaseData};
@@ -327,6 +329,37 @@ fn registrants_are_bounded() {
     assert_eq!(state.execute(HostId([0xff; 16]), &command), Err(Refusal::Full));
 }
 
+/// One address had all the places, under as many names, and the hosts of a cluster none.
+#[test]
+fn one_address_leaves_others_a_place_among_the_registrants() {
+    let [one, other] = [1, 2].map(|n| IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)));
+    let mut state = State::new(PowerLoss::Forgets);
+    let command = Command::Register { new_key: 1, persistence: ChangePersistence::NoChange };
+    let host = |n: u8| HostId([n; 16]);
+    let of_one = (1..200).take_while(|n| state.execute_from(host(*n), one, &command).is_ok());
+    let of_one = of_one.count();
+    assert_eq!(of_one, MAX_REGISTRANTS * 2 / 3);
+    let before = state.clone();
+    assert_eq!(state.execute_from(host(200), one, &command), Err(Refusal::Full));
+    assert_eq!(state, before);
+    state.execute_from(host(201), other, &command).unwrap();
+    // Who has a place keeps it, and leaves it to others.
+    state
+        .execute_from(
+            host(1),
+            one,
+            &Command::Register { new_key: 1, persistence: ChangePersistence::NoChange },
+        )
+        .unwrap();
+    let leave =
+        Command::Unregister { current_key: Some(1), persistence: ChangePersistence::NoChange };
+    for n in [1, 2] {
+        state.execute_from(host(n), one, &leave).unwrap();
+    }
+    state.execute_from(host(200), one, &command).unwrap();
+    assert_eq!(state.registrations().len(), of_one);
+}
+
 #[test]
 fn report_lists_every_controller_of_a_registrant() {
     let mut state = three();
@@ -366,8 +399,8 @@ fn cached_access_follows_the_state() {
     let mut cached = None;
     assert_eq!(shared.access(B, &mut cached), Access::FULL);
     let register = registering(0, 0, 1).unwrap();
-    shared.execute(A, &register).unwrap();
-    shared.execute(A, &acquire(Type::ExclusiveAccess, 1)).unwrap();
+    shared.execute(A, Ipv4Addr::LOCALHOST.into(), &register).unwrap();
+    shared.execute(A, Ipv4Addr::LOCALHOST.into(), &acquire(Type::ExclusiveAccess, 1)).unwrap();
     assert!(!shared.access(B, &mut cached).allows(CommandGroup::Read));
     assert_eq!(shared.access(A, &mut None), Access::FULL);
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -376,6 +377,10 @@ impl Slot for Double {
 
     fn controllers(&self, _nsid: u32) -> Vec<(HostId, u16)> {
         self.controllers.clone()
+    }
+
+    fn address(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
     }
 
     fn notify(&self, _nsid: u32, notices: &[Notice]) {

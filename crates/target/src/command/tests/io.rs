@@ -566,7 +566,8 @@ fn copy_between_namespaces_when_the_host_enabled_it() {
             },
             Command::Acquire { current_key: 1, kind: Type::ExclusiveAccess },
         ] {
-            there.namespace.reservation.execute(OTHER, &command).unwrap();
+            let from = std::net::Ipv4Addr::LOCALHOST.into();
+            there.namespace.reservation.execute(OTHER, from, &command).unwrap();
         }
         assert_eq!(copy(2, false).await, refused(Status::RESERVATION_CONFLICT));
     });

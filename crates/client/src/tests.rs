@@ -222,6 +222,14 @@ fn wait_readable(queue: &crate::Queue) {
     }
 }
 
+/// Five attempts at what the target says takes seconds were over in milliseconds.
+#[test]
+fn the_target_is_asked_to_say_when_to_try_again() {
+    let peer = serve();
+    let _namespace = peer.open();
+    assert_eq!(peer.delay_retries(), [true]);
+}
+
 #[test]
 fn commands_wait_for_a_target_that_comes_back() {
     let mut peer = serve();

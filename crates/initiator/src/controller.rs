@@ -9,7 +9,7 @@ use nvme::admin::{Abort, async_event_request_sqe, keep_alive_sqe};
 use nvme::cqe::Cqe;
 use nvme::event::Event;
 use nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
-use nvme::feature::{NumberOfQueues, SetFeatures, fid};
+use nvme::feature::{HostBehavior, NumberOfQueues, SetFeatures, fid};
 use nvme::identify::{
     Cns, Identify, IdentifyController, IdentifyNamespace, IndependentNamespace, NamespaceList, bits,
 };
@@ -20,7 +20,7 @@ use nvme::property::{
 };
 use nvme::sqe::Sqe;
 use stdx::num::u32_of;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
 use crate::address::RDMA;
@@ -28,7 +28,7 @@ use crate::association::{Association, Options};
 use crate::channel::{Channel, Manner, Outcome};
 use crate::host::HostIdentity;
 use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS, UNREPORTED_QUIESCE};
-use crate::queue::Data;
+use crate::queue::{Data, Memory};
 
 /// An enabled controller, of an NVM or a discovery subsystem, and its admin queue.
 pub struct Controller {
@@ -111,7 +111,32 @@ impl Controller {
             return Err(Error::Unsupported(what.to_owned()));
         }
         controller.association.in_capsule = in_capsule(&controller.identity, address);
+        controller.ask_for_retry_delays().await?;
         Ok(controller)
+    }
+
+    /// Has a controller that knows delays between attempts (CRDT) say in its completions which is to be kept: Host Behavior
+    /// Support, Advanced Command Retry Enable. One that does not take that goes on without.
+    async fn ask_for_retry_delays(&self) -> Result<(), Error> {
+        let IdentifyController { crdt1, crdt2, crdt3, .. } = &*self.identity;
+        if [crdt1, crdt2, crdt3].iter().all(|delay| delay.get() == 0) {
+            return Ok(());
+        }
+        let behavior = HostBehavior { acre: 1, ..HostBehavior::default() };
+        let set = SetFeatures {
+            fid: fid::HOST_BEHAVIOR,
+            save: false,
+            nsid: 0,
+            cdw11: 0,
+            cdw12: 0,
+            uuid_index: 0,
+        };
+        let length = u32_of(size_of::<HostBehavior>());
+        let data = Data::Send { memory: Memory::Shared(behavior.as_bytes().into()), length };
+        match self.execute("Set Features (Host Behavior Support)", set.to_sqe(0), data).await {
+            Ok(_) | Err(Error::Command { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn enable(&self, cap: Cap) -> Result<(), Error> {
@@ -360,8 +385,7 @@ impl Controller {
 
     /// How long after the loss of its connections the controller may still execute commands: it notices by its
     /// Keep Alive Timer, after twice KATO with command based keep alive and three times with traffic based, and
-    /// takes CQT to quiesce (Base 2.1, section 9.6); one that reports none is given half a minute, in which most systems
-    /// end what a drive has of theirs. It may have rounded KATO up to a multiple of KAS. Says nothing when
+    /// takes CQT to quiesce (Base 2.1, section 9.6); one that reports none is given what [`Options::cqt`] says. It may have rounded KATO up to a multiple of KAS. Says nothing when
     /// KATO is 0.
     #[must_use]
     pub fn quiesce_time(&self) -> Duration {

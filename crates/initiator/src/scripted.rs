@@ -47,8 +47,12 @@ pub struct Script {
     /// What Identify Controller says of a volatile write cache (VWC), and the namespace's independent features (NSFEAT),
     /// where the controller has them.
     pub cache: (u8, Option<u8>),
-    /// Controller Quiesce Time, milliseconds.
+    /// Command Quiesce Time, milliseconds.
     pub cqt: u16,
+    /// Command Retry Delay Times, of which statuses name one to a host that asked for that.
+    pub crdt: [u16; 3],
+    /// Whether it has Host Behavior Support, by which that is asked for.
+    pub behaves: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +111,8 @@ impl Default for Script {
             windows: true,
             cache: (0, None),
             cqt: 1,
+            crdt: [0; 3],
+            behaves: true,
         }
     }
 }
@@ -145,6 +151,8 @@ struct Shared {
     pub associations: Cell<u32>,
     pub aborts: Cell<u32>,
     pub resets: Cell<u32>,
+    /// The host asked for retry delays (ACRE).
+    pub acre: Cell<bool>,
     cc: Cell<u32>,
     generation: Cell<u64>,
     pub r2ts: Cell<u32>,
@@ -193,6 +201,7 @@ impl Scripted {
             associations: Cell::new(0),
             aborts: Cell::new(0),
             resets: Cell::new(0),
+            acre: Cell::new(false),
             script,
             cc: Cell::new(0),
             generation: Cell::new(7),
@@ -216,6 +225,11 @@ impl Scripted {
     pub fn seen(&self) -> (u32, u32, u32) {
         let Shared { associations, aborts, resets, .. } = &*self.shared;
         (associations.get(), aborts.get(), resets.get())
+    }
+
+    /// Whether the host asked for retry delays (ACRE).
+    pub fn delays_retries(&self) -> bool {
+        self.shared.acre.get()
     }
 
     pub fn set_fault(&self, fault: Fault) {

@@ -28,6 +28,7 @@ pub struct Peer {
     pub port: u16,
     subnqn: &'static str,
     block: u32,
+    target: Arc<Target>,
 }
 
 impl Peer {
@@ -39,8 +40,14 @@ impl Peer {
     pub fn start(subnqn: &'static str, bytes: u64, block: u32) -> Self {
         let options = RegionOptions { block_size: block, shared: true, committed: false };
         let region = Arc::new(Region::new(bytes, options).unwrap());
-        let (handle, port) = listen(&region, subnqn, block, 0);
-        Self { handle, region, port, subnqn, block }
+        let (target, handle, port) = listen(&region, subnqn, block, 0);
+        Self { handle, region, port, subnqn, block, target }
+    }
+
+    /// For each controller, whether its host asked to be told of delays between attempts (ACRE).
+    #[must_use]
+    pub fn delay_retries(&self) -> Vec<bool> {
+        self.target.controllers().iter().map(|one| one.delays_retries()).collect()
     }
 
     /// Ends without a word; what was written stays.
@@ -54,7 +61,7 @@ impl Peer {
     /// # Panics
     /// When that fails.
     pub fn serve_again(&mut self) {
-        (self.handle, _) = listen(&self.region, self.subnqn, self.block, self.port);
+        (self.target, self.handle, _) = listen(&self.region, self.subnqn, self.block, self.port);
     }
 }
 
@@ -65,7 +72,7 @@ impl Drop for Peer {
 }
 
 /// Serves `region` on a reactor of its own.
-fn listen(region: &Arc<Region>, subnqn: &str, block: u32, port: u16) -> (Handle, u16) {
+fn listen(region: &Arc<Region>, subnqn: &str, block: u32, port: u16) -> (Arc<Target>, Handle, u16) {
     let served = Target::new(Identity::default());
     let nqn = Nqn::new(subnqn).unwrap();
     served.add_subsystem(SubsystemSpec::new(nqn.clone())).unwrap();
@@ -73,8 +80,9 @@ fn listen(region: &Arc<Region>, subnqn: &str, block: u32, port: u16) -> (Handle,
     served.add_namespace(&nqn, &spec).unwrap();
     let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "target".to_owned() };
     let handle = Reactor::start(config).unwrap();
-    let port = handle.call(move || serve(served, port)).wait().unwrap();
-    (handle, port)
+    let its = Arc::clone(&served);
+    let port = handle.call(move || serve(its, port)).wait().unwrap();
+    (served, handle, port)
 }
 
 /// A namespace of `blocks` blocks, of which its backend may have more.

@@ -5,6 +5,7 @@ use nvme::ana::{self, Group, State};
 use nvme::cqe::Cqe;
 use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType, TransportType};
 use nvme::fabrics::{Command, ConnectData};
+use nvme::feature::{HostBehavior, fid};
 use nvme::identify::{
     Cns, Identify, IdentifyController, IndependentNamespace, NamespaceList, bits,
 };
@@ -76,7 +77,7 @@ impl Link {
         }
     }
 
-    pub(super) fn admin_command(&mut self, sqe: &Sqe) -> Outcome {
+    pub(super) fn admin_command(&mut self, sqe: &Sqe, data: &[u8]) -> Outcome {
         match sqe.opcode {
             admin::IDENTIFY => {
                 let ask = Identify::parse(sqe).unwrap();
@@ -98,6 +99,14 @@ impl Link {
                     }
                     _ => done(sqe, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()),
                 }
+            }
+            admin::SET_FEATURES if sqe.cdw10.get() == u32::from(fid::HOST_BEHAVIOR) => {
+                if !self.shared.script.behaves {
+                    return done(sqe, Status::INVALID_FIELD.with_dnr());
+                }
+                assert_eq!(data.len(), size_of::<HostBehavior>(), "in the capsule");
+                self.shared.acre.set(data[0] == 1);
+                done(sqe, Status::SUCCESS)
             }
             admin::SET_FEATURES => {
                 let mut cqe = Cqe::new(sqe.cid.get(), Status::SUCCESS);
@@ -162,6 +171,9 @@ impl Link {
             anagrpmax: 4.into(),
             nanagrpid: 2.into(),
             cqt: self.shared.script.cqt.into(),
+            crdt1: self.shared.script.crdt[0].into(),
+            crdt2: self.shared.script.crdt[1].into(),
+            crdt3: self.shared.script.crdt[2].into(),
             ioccsz: (self.shared.script.in_capsule / 16 + 4).into(),
             ..IdentifyController::default()
         }

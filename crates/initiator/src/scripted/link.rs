@@ -147,7 +147,7 @@ impl Link {
     fn capsule(&mut self, sqe: &Sqe, data: Vec<u8>) {
         let outcome = match sqe.opcode {
             admin::FABRICS => self.fabrics(sqe, &data),
-            _ if self.admin => self.admin_command(sqe),
+            _ if self.admin => self.admin_command(sqe, &data),
             _ if self.shared.access.get().refusal().is_some() => {
                 self.shared.refused.set(self.shared.refused.get() + 1);
                 done(sqe, self.shared.access.get().refusal().unwrap())
@@ -237,7 +237,8 @@ impl Link {
     fn read(&mut self, sqe: &Sqe) -> Outcome {
         self.shared.reads.set(self.shared.reads.get() + 1);
         match self.shared.fault.get() {
-            Fault::FailReads(status) => return done(sqe, status),
+            Fault::FailReads(status) if self.shared.acre.get() => return done(sqe, status),
+            Fault::FailReads(status) => return done(sqe, status.with_retry_delay(0)),
             Fault::StrangeCid => {
                 return Outcome::Done(Cqe::new(sqe.cid.get() + 1, Status::SUCCESS));
             }

@@ -384,6 +384,35 @@ fn statuses_that_say_later_are_tried_again_and_others_are_not() {
     }
 }
 
+/// It asked for none, and its five attempts were over in a moment, whatever a controller said.
+#[test]
+fn attempts_are_as_far_apart_as_the_controller_says() {
+    let later = Status::NAMESPACE_NOT_READY;
+    for (crdt, behaves, index, tenths) in [
+        ([10, 50, 7], true, 1, 10),
+        ([10, 50, 7], true, 2, 50),
+        ([0, 0, 7], true, 3, 7),
+        ([10, 50, 7], true, 0, 0),
+        ([0; 3], true, 2, 0),
+        ([10, 50, 7], false, 2, 0),
+    ] {
+        on_reactor(async move {
+            let peer = Scripted::start(Script { crdt, behaves, ..Script::default() });
+            let namespace = attach(&peer, options()).await;
+            assert_eq!(peer.delays_retries(), crdt != [0; 3] && behaves);
+            peer.set_fault(Fault::FailReads(later.with_retry_delay(index)));
+            let mut buffer = namespace.buffer(512).await;
+            let began = reactor::now_exact();
+            namespace.read(0, 1, &mut buffer).await.unwrap_err();
+            assert_eq!(peer.reads(), 6);
+            let took = Duration::from_nanos(reactor::now_exact() - began);
+            let least = 5 * Duration::from_millis(100 * tenths);
+            let most = least + Duration::from_millis(100);
+            assert!(took >= least && took < most, "{took:?} of {crdt:?} by {index}");
+        });
+    }
+}
+
 #[test]
 fn silence_is_noticed_by_the_keep_alive() {
     with(options(), |peer, namespace| async move {

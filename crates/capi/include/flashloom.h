@@ -124,6 +124,7 @@ void fl_options_free(fl_options *options);
  *   tos               type of service, or traffic class
  *   so-priority       priority of the connections
  *   fencing           "proven", or "trusted" for targets that execute nothing of a lost association
+ *   cqt               Command Quiesce Time of a controller that reports none; 30s unless set
  *   optimizations     what makes it fast: "default", "all", "none" or names with commas between; "-NAME" takes one off
  *   cpu               CPU of the library's thread for a namespace
  *   poll              "adaptive" (spins a little, then sleeps), "busy" (never sleeps) or "interrupt": how that thread

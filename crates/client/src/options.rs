@@ -75,6 +75,7 @@ impl Options {
     /// | `tos` | type of service, or traffic class |
     /// | `so-priority` | priority of the connections |
     /// | `fencing` | `proven` or `trusted`, see [`Fencing`] |
+    /// | `cqt` | Command Quiesce Time of a controller that reports none; 30 s unless set |
     /// | `optimizations` | what makes it fast: `default`, `all`, `none` or names with commas between; `-NAME` takes one off |
     /// | `cpu` | CPU of the serving thread |
     /// | `poll` | `adaptive`, `busy` or `interrupt` |
@@ -162,6 +163,7 @@ impl Options {
             "reconnect-delay" => connect.reconnect_delay = time(value).ok_or_else(wrong)?,
             "timeout" => connect.timeout = time(value).ok_or_else(wrong)?,
             "ctrl-loss-tmo" => connect.ctrl_loss = or_off().ok_or_else(wrong)?,
+            "cqt" => connect.cqt = time(value).ok_or_else(wrong)?,
             "fast-io-fail-tmo" => connect.fast_io_fail = or_off().ok_or_else(wrong)?,
             "io-timeout" => connect.io_timeout = or_off().ok_or_else(wrong)?.unwrap_or_default(),
             _ => return Err(Error::invalid(format!("there is no option `{name}`"))),
@@ -228,6 +230,7 @@ mod tests {
             ("ctrl-loss-tmo", "off"),
             ("keep-alive-tmo", "1500ms"),
             ("fencing", "trusted"),
+            ("cqt", "250ms"),
             ("hostid", "00112233-4455-6677-8899-aabbccddeeff"),
             ("nr-poll-queues", "2"),
             // What it was called before.
@@ -245,6 +248,7 @@ mod tests {
         assert_eq!((connect.io_queues, connect.header_digest), (4, true));
         assert_eq!((connect.ctrl_loss, connect.keep_alive), (None, Duration::from_millis(1500)));
         assert_eq!((connect.fencing, options.poll), (Fencing::Trusted, PollPolicy::Busy));
+        assert_eq!(connect.cqt, Duration::from_millis(250));
         assert_eq!((connect.poll_queues, options.remote.host.id[15]), (2, 0xff));
         assert_eq!(
             connect.optimizations,

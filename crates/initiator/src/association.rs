@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::host::HostIdentity;
-use crate::limits::{ADMIN_QUEUE_ENTRIES, QUEUE_SIZE};
+use crate::limits::{ADMIN_QUEUE_ENTRIES, QUEUE_SIZE, UNREPORTED_QUIESCE};
 use crate::optimizations::{Optimization, Optimizations};
 use crate::queue::{Data, Queue};
 
@@ -45,6 +45,9 @@ pub struct Options {
     pub fast_io_fail: Option<Duration>,
     /// When commands that change something may go to a new association after the old one was lost.
     pub fencing: Fencing,
+    /// Command Quiesce Time (CQT) of a controller that reports none: half a minute unless told otherwise, in which most
+    /// systems end what a drive has of theirs.
+    pub cqt: Duration,
     /// I/O queues of a namespace in use: for everything, or for reads when there are write queues. At least 1.
     pub io_queues: u16,
     /// I/O queues beside them for whatever is no read, so that reads never wait behind large writes.
@@ -62,7 +65,7 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fencing {
     /// When the old association is known to execute nothing any more: its controller has been reset, or it has
-    /// had the time that the specification gives it (Base 2.1, section 9.6), and half a minute more where it does not
+    /// had the time that the specification gives it (Base 2.1, section 9.6), and [`Options::cqt`] more where it does not
     /// say how long it takes to quiesce (CQT 0).
     Proven,
     /// At once: the target is trusted to execute nothing of an association whose connections are closed.
@@ -85,6 +88,7 @@ impl Default for Options {
             ctrl_loss: Some(Duration::from_secs(600)),
             fast_io_fail: None,
             fencing: Fencing::Proven,
+            cqt: UNREPORTED_QUIESCE,
             io_queues: 1,
             write_queues: 0,
             poll_queues: 0,

@@ -27,7 +27,7 @@ use crate::address::RDMA;
 use crate::association::{Association, Options};
 use crate::channel::{Channel, Manner, Outcome};
 use crate::host::HostIdentity;
-use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS, UNREPORTED_QUIESCE};
+use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS};
 use crate::queue::{Data, Memory};
 
 /// An enabled controller, of an NVM or a discovery subsystem, and its admin queue.
@@ -392,7 +392,7 @@ impl Controller {
         let traffic_based = self.identity.ctratt.get() & bits::CTRATT_TBKAS != 0;
         let times = if traffic_based { 3 } else { 2 };
         let cqt = match self.identity.cqt.get() {
-            0 => UNREPORTED_QUIESCE,
+            0 => self.association.options.cqt,
             reported => Duration::from_millis(reported.into()),
         };
         rounded_up(self.association.options.keep_alive, self.identity.kas.get()) * times + cqt

@@ -34,7 +34,7 @@ pub const ANA_LOOK_MS: u64 = 50;
 /// Looks per I/O timeout for commands that exceed it: the timeout is kept to a quarter.
 pub const TIMEOUT_LOOKS: u32 = 4;
 
-/// How long a controller may take to quiesce that does not say (CQT 0).
+/// How long a controller may take to quiesce that does not say (CQT 0), unless the user knows better.
 pub const UNREPORTED_QUIESCE: Duration = Duration::from_secs(30);
 
 /// Milliseconds between looks at CSTS while a controller gets ready or shuts down.

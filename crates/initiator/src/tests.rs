@@ -53,6 +53,11 @@ fn a_controller_that_does_not_say_how_long_it_quiesces_is_given_half_a_minute() 
             let controller = connect(&peer, SUBNQN, &options()).await.unwrap();
             let noticed = 2 * options().keep_alive;
             assert_eq!(controller.quiesce_time(), noticed + Duration::from_millis(given));
+            // The user may know better what a controller takes that does not say, and no better than one that does.
+            let known = Options { cqt: Duration::from_millis(50), ..options() };
+            let controller = connect(&peer, SUBNQN, &known).await.unwrap();
+            let expected = if cqt == 0 { known.cqt } else { Duration::from_millis(given) };
+            assert_eq!(controller.quiesce_time(), noticed + expected);
         });
     }
 }

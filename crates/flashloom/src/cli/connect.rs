@@ -63,6 +63,11 @@ pub struct ConnectArgs {
     #[arg(long, short = 'F', value_name = "TIME|off")]
     pub fast_io_fail_tmo: Option<Patience>,
 
+    /// Command Quiesce Time (CQT) of a target that reports none: how long after it noticed the loss of a connection it may
+    /// still carry out commands. [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub cqt: Option<Duration>,
+
     /// Type of service of what is sent, or its traffic class.
     #[arg(long, short = 'T', value_name = "TOS")]
     pub tos: Option<u8>,
@@ -109,6 +114,7 @@ impl ConnectArgs {
                 queue_size: self.queue_size,
                 reconnect_delay: self.reconnect_delay.unwrap_or(usual.reconnect_delay),
                 ctrl_loss: self.ctrl_loss_tmo.map_or(usual.ctrl_loss, |patience| patience.0),
+                cqt: self.cqt.unwrap_or(usual.cqt),
                 fast_io_fail: self.fast_io_fail_tmo.map_or(usual.fast_io_fail, |time| time.0),
                 ..usual
             },

@@ -385,8 +385,8 @@ impl Controller {
 
     /// How long after the loss of its connections the controller may still execute commands: it notices by its
     /// Keep Alive Timer, after twice KATO with command based keep alive and three times with traffic based, and
-    /// takes CQT to quiesce (Base 2.1, section 9.6); one that reports none is given what [`Options::cqt`] says. It may have rounded KATO up to a multiple of KAS. Says nothing when
-    /// KATO is 0.
+    /// takes CQT to quiesce (Base 2.1, section 9.6); one that reports none is given what [`Options::cqt`] says. It may
+    /// have rounded KATO up to a multiple of KAS. Says nothing when KATO is 0.
     #[must_use]
     pub fn quiesce_time(&self) -> Duration {
         let traffic_based = self.identity.ctratt.get() & bits::CTRATT_TBKAS != 0;

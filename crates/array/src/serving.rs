@@ -205,8 +205,13 @@ impl Serving {
         self.seen.resize(nqn, *nsid, bytes);
     }
 
-    /// The identity that a namespace is served with: a volume's own, whatever it is mapped as.
+    /// The identity that a namespace is served with: a volume's own, whatever it is mapped as; while what keeps it is absent,
+    /// what it was.
     pub fn uuid(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Uuid {
+        let is_absent = self.media.get(&(nqn.clone(), nsid)).is_some_and(Media::is_absent);
+        if is_absent && let Some(seen) = self.seen.get(nqn, nsid, &def.backend) {
+            return seen.uuid;
+        }
         namespace_uuid(self.node, (nqn, nsid), def, &self.pools, &self.seen)
     }
 

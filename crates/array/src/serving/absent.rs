@@ -172,9 +172,7 @@ impl Serving {
             if def.backend.pool() != Some(pool) || self.check_unused(&def).is_err() {
                 continue;
             }
-            let shared = self.reactors.len() > 1;
-            let media = Media::open(&def, shared, &self.pools);
-            if let Err(error) = media.and_then(|media| self.provide(&place, &def, media)) {
+            if let Err(error) = self.attach_late(&place, &def) {
                 failed.push(error);
             }
         }
@@ -193,7 +191,9 @@ impl Serving {
         late
     }
 
-    /// Serves one of them.
+    /// Serves a volume that was absent. One that was made anew under its name, as another node may do with the pool, has
+    /// neither what hosts wrote nor what they reserved: it is not served as what they know, also where the mapping has no
+    /// identity.
     ///
     /// # Errors
     /// Why it is not there; `Conflict` where it is another one than hosts saw.

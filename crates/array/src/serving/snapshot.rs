@@ -67,8 +67,14 @@ impl Snapshot {
             && pools.are_seen_as(&before.pools)
     }
 
-    /// The identity that a namespace is served with.
+    /// The identity that a namespace is served with; while what keeps it is absent, what it was.
     pub fn uuid(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Uuid {
+        let served = self.namespaces.get(&(nqn.clone(), nsid));
+        if served.is_some_and(|served| served.is_absent)
+            && let Some(seen) = self.seen.get(nqn, nsid, &def.backend)
+        {
+            return seen.uuid;
+        }
         namespace_uuid(self.node, (nqn, nsid), def, &self.pools, &self.seen)
     }
 

@@ -16,6 +16,7 @@ use crate::node::owner::Owned;
 use crate::node::{Node, Options, Source};
 
 mod again;
+mod anew;
 mod by_hand;
 mod by_name;
 mod deleted;

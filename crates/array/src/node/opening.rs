@@ -99,12 +99,16 @@ impl Node {
         debug_assert!(ended.is_ok(), "the owner outlives openings");
     }
 
-    /// Takes what came of an attempt.
+    /// Takes what came of an attempt. Readers see it when hosts do, however long it takes to be written down.
     pub(super) fn take_opened(&self, name: &Name, outcome: Outcome) {
         let name = name.clone();
         match self.owner.ask(move |owned| Ok(owned.take_opened(&name, outcome))) {
-            Ok(Taken::Said(said)) => {
+            Ok(Taken::Said { said, is_news }) => {
                 said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
+                if is_news && let Err(error) = self.owner.ask(Owned::keep) {
+                    let words = format!("what is served is not kept: {error}");
+                    self.events.record(Severity::Error, words);
+                }
             }
             // It is nobody's any more.
             Ok(Taken::Back(pool)) => pool.close(),
@@ -375,8 +379,8 @@ impl Node {
 
 /// What came of an opening.
 enum Taken {
-    /// Nothing but what is to be said.
-    Said(Vec<(Severity, String)>),
+    /// There is something to be said, and to be written down where it `is_news`.
+    Said { said: Vec<(Severity, String)>, is_news: bool },
     /// The pool is not wanted any more.
     Back(Arc<OpenPool>),
 }
@@ -387,7 +391,7 @@ impl Owned {
             return match outcome {
                 Outcome::Opened(pool, _) => Taken::Back(pool),
                 Outcome::Lacking(_) | Outcome::Exported | Outcome::Failed(_) => {
-                    Taken::Said(Vec::new())
+                    Taken::Said { said: Vec::new(), is_news: false }
                 }
             };
         };
@@ -408,10 +412,7 @@ impl Owned {
             said.extend(failed.iter().map(|error| (Severity::Error, not_served(name, error))));
             is_news = true;
         }
-        if is_news && let Err(error) = self.keep() {
-            said.push((Severity::Error, format!("what is served is not kept: {error}")));
-        }
-        Taken::Said(said)
+        Taken::Said { said, is_news }
     }
 }
 

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::Node;
 use super::opening::{log_lost, log_rebuilt, not_served};
+use super::owner::Owned;
 use crate::jobs::Task;
 use crate::limits::DELETE_PATIENCE;
 use crate::pools::{New, OpenPool, Opener, documents, is_drive_of, needs};
@@ -213,10 +214,11 @@ impl Node {
             self.events.record(Severity::Warning, log_rebuilt(&name));
         }
         let attached = name.clone();
-        let (failed, kept) = self.owner.ask(move |owned| {
+        let failed = self.owner.ask(move |owned| {
             owned.serving()?;
-            Ok((owned.attach(&attached), owned.keep()))
+            Ok(owned.attach(&attached))
         })?;
+        let kept = self.owner.ask(Owned::keep);
         // The pool is: only what hosts are shown of it is not written down.
         for error in failed.into_iter().chain(kept.err()) {
             self.events.record(Severity::Error, not_served(&name, &error));

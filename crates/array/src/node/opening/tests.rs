@@ -24,6 +24,7 @@ mod kept;
 mod replaced;
 mod returned;
 mod strayed;
+mod unwritten;
 mod wider;
 mod windows;
 

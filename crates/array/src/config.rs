@@ -17,6 +17,7 @@ use crate::space::Thresholds;
 
 mod document;
 mod fault;
+mod group;
 mod read;
 mod write;
 

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+/// How long a group of the machine is looked up by its name: a directory service that is slow or away holds up no start.
+pub const GROUP_PATIENCE: Duration = Duration::from_secs(3);
+/// So many of those may go on unanswered: each has a thread.
+pub const GROUP_LOOKUPS: usize = 4;
+
 /// How long an operation of a drive of another machine may take, connecting included: hosts wait for it beside other
 /// copies, and a network that is well takes milliseconds.
 pub const REMOTE_OPERATION: Duration = Duration::from_secs(3);

@@ -17,7 +17,7 @@ use toml::Spanned;
 use uuid::Uuid;
 
 use super::document::{Document, Drives, Listener, Metrics, Namespace, Node, Serving, Subsystem};
-use super::{Bounds, Config, Fault, Faults, Settings};
+use super::{Bounds, Config, Fault, Faults, Settings, group};
 use crate::cpus;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 use crate::limits::{
@@ -240,7 +240,7 @@ impl Reader<'_> {
                 "make it with `groupadd`, or name one that `getent group` shows",
             )
         };
-        let found = match reactor::group(name.get_ref()) {
+        let found = match group::look_up(name.get_ref()) {
             Ok(Some(group)) => Ok(group),
             Ok(None) => Err(refused("does not exist on this machine".to_owned())),
             Err(error) => Err(refused(format!("cannot be looked up: {error}"))),

@@ -101,19 +101,9 @@ impl Link {
                 }
             }
             admin::SET_FEATURES if sqe.cdw10.get() == u32::from(fid::HOST_BEHAVIOR) => {
-                if !self.shared.script.behaves {
-                    return done(sqe, Status::INVALID_FIELD.with_dnr());
-                }
-                assert_eq!(data.len(), size_of::<HostBehavior>(), "in the capsule");
-                self.shared.acre.set(data[0] == 1);
-                done(sqe, Status::SUCCESS)
+                self.set_behavior(sqe, data)
             }
-            admin::SET_FEATURES => {
-                let mut cqe = Cqe::new(sqe.cid.get(), Status::SUCCESS);
-                // Four queues, whatever was asked for.
-                cqe.dw0 = 0x0003_0003.into();
-                Outcome::Done(cqe)
-            }
+            admin::SET_FEATURES => grant_queues(sqe),
             admin::KEEP_ALIVE => done(sqe, Status::SUCCESS),
             admin::ASYNC_EVENT_REQUEST => {
                 self.shared.requests.borrow_mut().push(sqe.cid.get());
@@ -155,6 +145,15 @@ impl Link {
             }
             _ => done(sqe, Status::INVALID_OPCODE),
         }
+    }
+
+    fn set_behavior(&self, sqe: &Sqe, data: &[u8]) -> Outcome {
+        if !self.shared.script.behaves {
+            return done(sqe, Status::INVALID_FIELD.with_dnr());
+        }
+        assert_eq!(data.len(), size_of::<HostBehavior>(), "in the capsule");
+        self.shared.acre.set(data[0] == 1);
+        done(sqe, Status::SUCCESS)
     }
 
     fn identity(&self) -> IdentifyController {
@@ -214,4 +213,11 @@ impl Link {
         let LogOffset::Bytes(from) = ask.offset else { panic!("an index") };
         page[usize64(from)..][..usize64(ask.bytes)].to_vec()
     }
+}
+
+/// Four queues, whatever was asked for.
+fn grant_queues(sqe: &Sqe) -> Outcome {
+    let mut cqe = Cqe::new(sqe.cid.get(), Status::SUCCESS);
+    cqe.dw0 = 0x0003_0003.into();
+    Outcome::Done(cqe)
 }

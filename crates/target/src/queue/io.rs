@@ -176,7 +176,7 @@ impl Slot for IoSlot<'_> {
         let share = self.request.queue().share();
         match at.places(|places| share.account_of(places)) {
             Some(account) => {
-                let place = self.request.take(&account, charge_in_drive(bytes)).await?;
+                let place = self.request.take(account, charge_in_drive(bytes)).await?;
                 self.request.permit().map(|()| Some(place))
             }
             None => Ok(None),

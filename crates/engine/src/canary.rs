@@ -228,6 +228,8 @@ pub enum Step {
     NoteDurable,
     /// Before anything is acknowledged that a device of the log did not take, the labels say so.
     LogTells,
+    /// What a write was about that was on its way when the log failed is not read as it was before.
+    DoubtHides,
     /// Before a pool is called closed in order, nothing is left in its log.
     CloseDrains,
     /// Stripes on their way when a shard stops are there before it has.
@@ -334,6 +336,7 @@ impl Step {
         Self::RingMends,
         Self::NoteDurable,
         Self::LogTells,
+        Self::DoubtHides,
         Self::CloseDrains,
         Self::StopStripes,
         Self::RejoinWipe,

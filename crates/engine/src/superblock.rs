@@ -210,6 +210,9 @@ impl Superblock {
     /// any more. What the drives and their labels have is all that was acknowledged: an opening finds it.
     #[must_use]
     pub fn beyond(&self) -> Option<String> {
+        if !self.has_news() {
+            return None;
+        }
         let mut label = self.label();
         self.mark_failures(&mut label).err().map(|error| error.context)
     }

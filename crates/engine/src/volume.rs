@@ -178,6 +178,12 @@ impl Volume {
         self.common.upgrade().is_none_or(|common| common.superblock.beyond().is_some())
     }
 
+    /// As [`is_beyond_redundancy`](Self::is_beyond_redundancy), of a pool that nobody let go of.
+    #[must_use]
+    pub fn waits_for_drives(&self) -> bool {
+        self.common.upgrade().is_some_and(|common| common.superblock.beyond().is_some())
+    }
+
     /// Passes a result on, having noted what it says of the volume.
     fn noted<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error { kind: Kind::Failed, .. }) = result {

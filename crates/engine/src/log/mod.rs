@@ -58,7 +58,7 @@ use reactor::sync::{Notify, Semaphore};
 use reactor::{Nanos, spawn_late, yield_now};
 use recover::Recovered;
 use ring::Ring;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -96,6 +96,8 @@ struct Shared {
     commits: Commits,
     /// Every device failed, or the log was closed.
     ended: Cell<Option<Kind>>,
+    /// What records are about that were stored and not durable yet when the devices failed, once somebody has asked.
+    in_doubt: OnceCell<Vec<(Key, u64)>>,
     /// No record is taken any more: what there is goes to the drives.
     refusing: Cell<bool>,
     /// No write is taken for now, for want of space behind the log.
@@ -230,6 +232,7 @@ impl Log {
             trimming: Semaphore::new(1),
             commits: Commits::new(),
             ended: Cell::new(None),
+            in_doubt: OnceCell::new(),
             refusing: Cell::new(false),
             refusing_writes: Cell::new(false),
             no_room_since: Cell::new(None),
@@ -624,6 +627,15 @@ impl Log {
         self.shared.ended.get().is_some()
     }
 
+    /// Whether one of these blocks is of a record that was on its way when the log failed: it may be on a device, and
+    /// the next opening finds it then. What was there before is not to be read as if that record were not.
+    #[must_use]
+    #[inline]
+    pub fn is_in_doubt(&self, key: Key, count: u64) -> bool {
+        let has_failed = self.shared.ended.get().is_some_and(|why| why != Kind::Gone);
+        has_failed && self.shared.is_in_doubt(key, count)
+    }
+
     /// The sequence of the first record that was not trimmed.
     #[must_use]
     pub fn tail(&self) -> u64 {
@@ -672,6 +684,16 @@ impl Shared {
         self.commits.end();
         // Who waits for another device to have it is told, too.
         self.store.owner().members().wake();
+    }
+
+    fn is_in_doubt(&self, key: Key, count: u64) -> bool {
+        let end = key.block.saturating_add(count);
+        let meets = |&(first, blocks): &(Key, u64)| {
+            first.view == key.view && first.block < end && key.block < first.block + blocks
+        };
+        // Nothing is stored any more.
+        let noted = self.in_doubt.get_or_init(|| self.ring.borrow().unsettled(&self.store));
+        noted.iter().any(meets)
     }
 
     /// Whether a record of this kind may be stored now.

@@ -278,6 +278,24 @@ impl Ring {
         Mark { sequence: mark.sequence + 1, position: mark.position + kind.bytes() }
     }
 
+    /// What the records are about that lookups do not find yet, as far as the ring gives them.
+    pub fn unsettled(&self, store: &Store) -> Vec<(Key, u64)> {
+        let (mut mark, mut about) = (self.settled, Vec::new());
+        while mark.position < self.head.position
+            && let Ok(record) = self.record(mark, store)
+        {
+            about.extend(match record.kind {
+                Kind::Write { key, blocks } | Kind::Refer { key, blocks } => {
+                    Some((key, u64_of(blocks)))
+                }
+                Kind::Hole { key, count } => Some((key, count)),
+                Kind::Lost { .. } | Kind::Pad { .. } => None,
+            });
+            mark = Self::after(mark, record.kind);
+        }
+        about
+    }
+
     /// The checksum of a block of a record.
     fn crc_of(&self, record: &Record, mark: Mark, n: usize, store: &Store) -> Result<u32> {
         let Kind::Write { blocks, .. } = record.kind else { return Ok(0) };

@@ -1,13 +1,20 @@
 //! More drives fail than the redundancy bears, and answer again: the pool is opened again, and has what it acknowledged.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::rejoin::{Rig, bbu, rig};
 use reactor::join_all;
 
 use super::*;
+use crate::address::{Key, Location};
+use crate::canary::{Step, misses};
+use crate::error::Result;
+use crate::log::Found;
+use crate::map::{Contents, Extents};
 use crate::segment::{SegmentInfo, Stream};
 use crate::segment_table::State;
+use crate::volume::shard_of;
 
 /// More than what is under way at a pool's end takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -123,4 +130,149 @@ fn what_lies_behind_the_last_stripe_need_not_be_readable() {
             verify(&rig.v, &rig.model).await;
         });
     }
+}
+
+/// Where the contents of a block are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lies {
+    /// It is a hole, or in the log.
+    InMemory,
+    OnDrive(u16),
+    /// A page of the map that tells is where too few drives are left.
+    Unknown,
+}
+
+impl Rig {
+    async fn lies(&self, at: u64) -> Lies {
+        let (view, placement) = (self.v.state.view, self.v.state.placement());
+        let found = self.pool.each(move |shard| async move {
+            let shards = usize::from(shard.base.common.shards);
+            if shard_of(placement, at, shards) != usize::from(shard.base.writer.shard()) {
+                return Ok(Lies::InMemory);
+            }
+            if !matches!(shard.base.log.lookup(Key::new(view, at), 1).0, Found::Nothing) {
+                return Ok(Lies::InMemory);
+            }
+            let mut extents = Extents::default();
+            if shard.base.map.lookup(view, at, 1, &mut extents).await.is_err() {
+                return Ok(Lies::Unknown);
+            }
+            let on = |location: Location| {
+                let table = shard.base.table();
+                let info = table.info(location).unwrap();
+                let place = info.geometry.place(location.slot());
+                Lies::OnDrive(info.member(place.stripe, usize::try_from(place.unit).unwrap()).drive)
+            };
+            Ok(extents.iter().next().map_or(Lies::InMemory, |extent| match extent.contents {
+                Contents::Stored { location, .. } => on(location),
+                _ => Lies::InMemory,
+            }))
+        });
+        // The shards that do not have the block know of nothing.
+        found.await.unwrap().into_iter().max().unwrap()
+    }
+
+    async fn read_block(&self, at: u64) -> Result<Vec<u8>> {
+        let mut got = vec![0; BLOCK];
+        self.v.read(at * BLOCK as u64, &mut got).await.map(|()| got)
+    }
+}
+
+/// Reads each block, and checks it against where its contents are and what the model has; how many lie where.
+async fn read_each(rig: &Rig, failing: [u16; 2], unsure: u64) -> BTreeMap<(Lies, bool), u64> {
+    let mut counts = BTreeMap::new();
+    for at in 0..rig.v.len() / BLOCK as u64 {
+        let (lies, read) = (rig.lies(at).await, rig.read_block(at).await);
+        *counts.entry((lies, read.is_ok())).or_insert(0) += 1;
+        let wanted = rig.model.get(&at).map_or_else(|| vec![0; BLOCK], |v| block(at, *v));
+        match (read, lies) {
+            (Ok(got), Lies::OnDrive(n)) => {
+                assert!(got == wanted && !failing.contains(&n), "block {at}");
+            }
+            (Ok(got), Lies::InMemory) => assert!(got == wanted, "block {at}"),
+            (Ok(_), Lies::Unknown) => panic!("block {at} is known and is not"),
+            (Err(error), _) if at == unsure => assert_eq!(error.kind, Kind::Failed, "{error}"),
+            (Err(error), Lies::OnDrive(n)) => {
+                assert!(failing.contains(&n), "block {at} on drive {n}: {error}");
+                assert_eq!(error.kind, Kind::Failed, "block {at}: {error}");
+            }
+            (Err(error), Lies::Unknown) => assert_eq!(error.kind, Kind::Failed, "{error}"),
+            (Err(error), Lies::InMemory) => panic!("block {at}: {error}"),
+        }
+    }
+    counts
+}
+
+#[test]
+fn what_can_be_read_of_a_pool_beyond_its_redundancy_is_read() {
+    for (seed, on_drives) in [(81, true), (82, false)] {
+        reactor::simulate(seed, async move {
+            let log = if on_drives { LogSpec::Drives } else { bbu() };
+            let mut rig = rig(4, raid::Scheme::Raid5, log, 1 + u16::from(on_drives), seed).await;
+            let mut counts = BTreeMap::new();
+            for failing in [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]] {
+                rig.settle().await;
+                scribble(&rig.v, &mut rig.model, 50, seed).await;
+                assert!(!rig.v.is_beyond_redundancy());
+                failing.iter().for_each(|&n| rig.media[usize::from(n)].fail());
+                let (unsure, _) = write_until_it_fails(&mut rig, seed).await;
+                assert!(rig.v.is_beyond_redundancy());
+                for (what, count) in read_each(&rig, failing, unsure).await {
+                    *counts.entry(what).or_insert(0) += count;
+                }
+                // What is durable need not be made so, and what is not cannot be.
+                rig.v.flush().unwrap();
+                assert!(rig.v.write_zeroes(0, BLOCK as u64).await.is_err());
+                assert!(rig.v.deallocate(BLOCK as u64, BLOCK as u64).await.is_err());
+                rig.media.iter().for_each(|drive| drive.revive());
+                rig = open_again(rig, OpenOptions::default()).await;
+                for at in [unsure, 0, 1] {
+                    rig.model.remove(&at);
+                    rig.v.write_zeroes(at * BLOCK as u64, BLOCK as u64).await.unwrap();
+                }
+                verify(&rig.v, &rig.model).await;
+                for index in 0..4 {
+                    super::rejoin::settled(&rig.pool, index).await;
+                }
+            }
+            let count = |lies, read| counts.get(&(lies, read)).copied().unwrap_or(0);
+            assert!(count(Lies::InMemory, true) > 50, "{counts:?}");
+            for read in [true, false] {
+                let on_drives = (0..4).map(|n| count(Lies::OnDrive(n), read)).sum::<u64>();
+                assert!(on_drives > 50, "{counts:?}");
+            }
+        });
+    }
+}
+
+/// It was read as before while the drives were away, and was done when they were back: whoever had looked had been told
+/// that it was not.
+#[test]
+fn a_write_that_failed_and_may_be_done_is_not_read_as_if_it_were_not() {
+    reactor::simulate(83, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, LogSpec::Drives, 1, 83).await;
+        scribble(&rig.v, &mut rig.model, 100, 84).await;
+        rig.media[2..].iter().for_each(|drive| drive.fail());
+        let (at, version) = write_until_it_fails(&mut rig, 85).await;
+        let before = rig.model.get(&at).map_or_else(|| vec![0; BLOCK], |v| block(at, *v));
+        let seen = rig.read_block(at).await;
+        // Its neighbours are not in doubt with it.
+        let others = rig.model.iter().filter(|(other, _)| **other != at);
+        let served = join_all(others.map(|(other, _)| rig.read_block(*other))).await;
+        assert!(served.into_iter().filter(Result::is_ok).count() > 100);
+        rig.media.iter().for_each(|drive| drive.revive());
+        let rig = open_again(rig, OpenOptions::default()).await;
+        assert!(rig.read_block(at).await.unwrap() == block(at, version), "it is done by now");
+        let said_not = seen.is_ok_and(|seen| seen == before);
+        assert!(!said_not, "it was read as if it were not done");
+    });
+}
+
+#[test]
+fn that_a_write_may_be_done_is_missed_where_it_is_not_hidden() {
+    misses(
+        Step::DoubtHides,
+        "it was read as if it were not done",
+        a_write_that_failed_and_may_be_done_is_not_read_as_if_it_were_not,
+    );
 }

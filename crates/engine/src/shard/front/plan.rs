@@ -79,6 +79,14 @@ pub fn lost(key: Key) -> Error {
     Error::new(Kind::Corrupt, context)
 }
 
+/// What is said of a block that a write was about which was on its way when the log failed.
+pub fn in_doubt(key: Key) -> Error {
+    let (view, block) = (key.view.get(), key.block);
+    let context =
+        format!("a write of block {block} of view {view} or beside it failed: it may be done");
+    Error::new(Kind::Failed, context)
+}
+
 impl Plan {
     /// Of a read that begins there.
     pub fn new(first: Key) -> Self {

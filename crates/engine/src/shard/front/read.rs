@@ -13,9 +13,9 @@ use stdx::crc32c;
 use stdx::num::{low32, u32_of, u64_of, usize32, usize64};
 
 use super::Front;
-use super::plan::{Piece, Place, Plan, lost};
+use super::plan::{Piece, Place, Plan, in_doubt, lost};
 use crate::address::{BLOCK, Key, Location, SharedBlockId};
-use crate::canary::{self, Canary};
+use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
 use crate::limits::PLANS_KEPT;
 use crate::log::Found;
@@ -56,6 +56,10 @@ impl Front {
         assert!(plan.pieces.is_empty() && plan.reading.is_none(), "a spare plan is for nothing");
         assert!(plan.ancestors.is_none(), "nor does it ask anybody");
         let mut at = 0;
+        if self.base.log.is_in_doubt(first, u64::from(blocks)) && !canary::skips(Step::DoubtHides) {
+            plan.push(0, blocks, Place::Lost(Box::new(in_doubt(first))));
+            return plan;
+        }
         while at < blocks {
             let key = first.forward(u64::from(at));
             let left = u64::from(blocks - at);

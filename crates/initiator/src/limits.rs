@@ -24,6 +24,10 @@ pub const QUEUE_SIZE: u16 = 128;
 /// Times a command is sent again when its status says that it may succeed then; what the Linux host uses.
 pub const RETRIES: u32 = 5;
 
+/// Between two attempts at a command that ends with a path error. The target has let it wait before, mostly, and a path
+/// that answers at once is not asked for nothing else.
+pub const PATH_ERROR_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// Paths of one namespace: two to four are usual, and each command looks at all of them.
 pub const PATHS_MAX: usize = 16;
 

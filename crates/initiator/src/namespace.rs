@@ -27,7 +27,7 @@ pub use route::PathPolicy;
 
 use crate::Error;
 use crate::channel::{Counters, Outcome};
-use crate::limits::RETRIES;
+use crate::limits::{PATH_ERROR_PAUSE, RETRIES};
 use crate::queue::Data;
 use crate::remote::Remote;
 use crate::windows::SharedWindow;
@@ -306,6 +306,11 @@ impl Namespace {
                         data = back;
                         continue;
                     }
+                    if effect != Effect::Once && is_path_error(status) {
+                        data = back;
+                        reactor::sleep(PATH_ERROR_PAUSE).await;
+                        continue;
+                    }
                     if retries == RETRIES || effect == Effect::Once || !may_succeed_later(status) {
                         return (Ok(cqe), back);
                     }
@@ -338,6 +343,13 @@ fn is_elsewhere(session: &Session, status: Status) -> bool {
         session.leave();
     }
     deleted || session.refused(status)
+}
+
+/// Whether the controller could not serve the command for what lies behind it, and says nothing of the command: it is
+/// sent again for as long as that takes, as the Linux host does over native multipath.
+const fn is_path_error(status: Status) -> bool {
+    const PATH_RELATED: u8 = 3;
+    !status.dnr() && status.code_type() == PATH_RELATED
 }
 
 /// Whether the controller says that the command may succeed when it is sent again: it did not fail for what it

@@ -9,6 +9,7 @@ use nvme::identify::bits;
 use nvme::status::Status;
 
 use super::{SUBNQN, on_reactor};
+use crate::limits::RETRIES;
 use crate::scripted::{BLOCKS, Fault, Script, Scripted};
 use crate::{Buffer, Error, Fencing, Fua, HostIdentity, Namespace, Options, Remote};
 
@@ -411,6 +412,29 @@ fn attempts_are_as_far_apart_as_the_controller_says() {
             assert!(took >= least && took < most, "{took:?} of {crdt:?} by {index}");
         });
     }
+}
+
+/// A pool that has lost drives is whole again in its own time: five attempts may be over by then.
+#[test]
+fn a_path_error_is_tried_again_for_as_long_as_it_takes() {
+    with(options(), |peer, namespace| async move {
+        peer.set_fault(Fault::FailReads(Status::INTERNAL_PATH_ERROR));
+        let reader = namespace.clone();
+        let read = reactor::spawn(async move {
+            let mut buffer = reader.buffer(512).await;
+            reader.read(0, 1, &mut buffer).await
+        });
+        while peer.reads() < 3 * (RETRIES + 1) {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        peer.set_fault(Fault::None);
+        read.await.unwrap().unwrap();
+        peer.set_fault(Fault::FailReads(Status::INTERNAL_PATH_ERROR.with_dnr()));
+        let before = peer.reads();
+        let mut buffer = namespace.buffer(512).await;
+        namespace.read(0, 1, &mut buffer).await.unwrap_err();
+        assert_eq!(peer.reads(), before + 1, "it was said not to");
+    });
 }
 
 #[test]

@@ -272,7 +272,7 @@ impl Watch {
         };
         match (&self.problem, self.told) {
             (Some(problem), _) if self.is_beyond => {
-                let help = "put its drives back: it is opened again by itself, and hosts wait";
+                let help = "put its drives back: it is opened again by itself; what can be read is, and hosts wait with the rest";
                 (Health::Failed, Some(problem.clone()), Some(help.to_owned()))
             }
             (Some(problem), _) if self.fails_reads() => {

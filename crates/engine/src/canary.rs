@@ -288,7 +288,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 75] = [
+    pub const ALL: [Self; 76] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,

@@ -87,6 +87,15 @@ const _: () = assert!(QUEUE_ENTRIES_MAX / 3 >= IO_QUEUE_ENTRIES_MAX as usize);
 /// Controllers of one host in one subsystem, unless told otherwise: one for each of its paths, and those that its last
 /// life left.
 pub const HOST_CONTROLLERS: usize = 64;
+/// How long a command waits for drives that its pool lacks before its host is told to send it again: a reset of an adapter
+/// is over by then, and hosts give up on a command that says nothing for 30 s.
+pub const DRIVES_PATIENCE: Duration = Duration::from_secs(5);
+/// The same where more than [this part](DRIVES_WAITING_PART) of a queue's entries wait already: the others are for reads
+/// that can be served, which hosts send by the same queues as what they send again.
+pub const DRIVES_PATIENCE_CROWDED: Duration = Duration::from_millis(250);
+pub const DRIVES_WAITING_PART: usize = 4;
+/// Between two looks whether the pool was opened again.
+pub const DRIVES_LOOK: Duration = Duration::from_millis(50);
 /// Times as many controllers a host may have in one subsystem together with those that ended, and that only wait for
 /// what a drive has of their commands.
 pub const HOST_CONTROLLERS_ENDED: usize = 4;

@@ -36,15 +36,14 @@ impl Backend {
         matches!(self, Self::Absent { .. })
     }
 
-    /// Whether hosts are to hold back what they have for it: it is absent or went away, or its pool lost more than its
-    /// redundancy bears and is opened again once its drives answer.
+    /// Whether hosts are to hold back what they have for it: it is absent or went away. A volume whose pool lost more than
+    /// its redundancy bears is there: some of it can be read.
     #[must_use]
     pub fn is_inaccessible(&self) -> bool {
         match self {
             Self::Absent { .. } => true,
             Self::Passthrough(drive) => drive.is_gone(),
-            Self::Volume(volume) => volume.is_beyond_redundancy(),
-            Self::Memory(_) | Self::Drive(_) => false,
+            Self::Memory(_) | Self::Drive(_) | Self::Volume(_) => false,
         }
     }
 

@@ -149,6 +149,10 @@ impl Slot for Host {
         Ok(None)
     }
 
+    async fn until_mended(&self, _at: &Attached) -> Result<Rc<Attached>, Status> {
+        Err(Status::INTERNAL_PATH_ERROR)
+    }
+
     fn permit(&self) -> Result<(), Status> {
         Ok(())
     }

@@ -1,6 +1,7 @@
 # The target is killed under a mounted ext4 and started while the drives of its pool are away, and killed and started
 # once more in the midst of that: the host waits. When the drives come, the file system goes on as if nothing had been.
-# Then all drives of the running target refuse what is written, and take it again: the host waits for that, too.
+# Then all drives of the running target refuse what is written, and take it again: the host waits for that, too, and
+# reads what is there meanwhile.
 serve memory:1MiB
 call pool fast 4 192MiB >/dev/null
 flashloom volume create fast/v --size 256MiB >/dev/null
@@ -45,10 +46,14 @@ call drives fast back
 goes_on
 flashloom pool show fast -o json | expect '.health == "online"'
 
+dd if=/dev/urandom of=kept bs=1M count=8 status=none
+dd if=kept of=/mnt/late/kept bs=1M conv=fsync status=none
 health() { [ "$(flashloom pool show fast -o json | jq -r .health)" = "$1" ]; }
 call drives fast refuse
 wait_for 60 health beyond-redundancy
 stays_live 5
+flashloom volume show fast/v -o json | expect '.state == "waiting"'
+timeout 60 dd if=/mnt/late/kept bs=1M iflag=direct status=none | cmp - kept
 call drives fast take
 wait_for 120 health online
 goes_on

@@ -95,7 +95,9 @@ pub enum VolumeState {
     /// Its pool is open.
     #[default]
     Online,
-    /// Its pool is not open, or lost more than its redundancy bears: hosts wait.
+    /// Its pool lost more than its redundancy bears: what can be read is, and all else waits for its drives.
+    Waiting,
+    /// Its pool is not open: hosts wait.
     Inaccessible,
 }
 
@@ -105,6 +107,7 @@ impl VolumeState {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Online => "online",
+            Self::Waiting => "waiting",
             Self::Inaccessible => "inaccessible",
         }
     }

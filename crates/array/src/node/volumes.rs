@@ -461,7 +461,7 @@ fn document(
 /// Whether what is read by it can be.
 pub(super) fn state_of(volume: &engine::Volume) -> VolumeState {
     match volume.is_beyond_redundancy() {
-        true => VolumeState::Inaccessible,
+        true => VolumeState::Waiting,
         false => VolumeState::Online,
     }
 }

@@ -221,7 +221,9 @@ pub fn problem(status: &engine::PoolStatus) -> Option<String> {
         .collect();
     let lost = lost.join(", ");
     match &status.beyond {
-        Some(why) => Some(format!("beyond redundancy, hosts wait: {why}; {lost}")),
+        Some(why) => Some(format!(
+            "beyond redundancy, writes wait, and reads of what it lacks: {why}; {lost}"
+        )),
         None => (!lost.is_empty()).then_some(lost),
     }
 }

@@ -113,6 +113,27 @@ impl Shelf {
         self.refusing.push(drive);
     }
 
+    /// Takes the bytes, too, of a file that was pulled under a daemon that has it open. They are kept, to be
+    /// [put back](Self::put_back).
+    pub fn empty(&self, drive: usize) {
+        assert!(self.refusing.contains(&drive), "nobody changes it meanwhile");
+        let (at, gone) = (self.at(drive), self.away(drive));
+        copy(&at, &self.kept(drive));
+        command("chattr", &["-i", &at.display().to_string()]);
+        fs::rename(&at, &gone).unwrap();
+        fs::OpenOptions::new().write(true).open(&gone).unwrap().set_len(0).unwrap();
+    }
+
+    /// A drive that was [emptied](Self::empty) has all that it had, at once.
+    pub fn put_back(&mut self, drive: usize) {
+        fs::rename(self.kept(drive), self.at(drive)).unwrap();
+        self.refusing.retain(|n| *n != drive);
+    }
+
+    fn kept(&self, drive: usize) -> PathBuf {
+        self.dir.join(format!("kept{drive}"))
+    }
+
     /// The drive is there again, or what it held some time ago.
     pub fn give_back(&mut self, drive: usize, old: bool) {
         let is_refusing = self.refusing.contains(&drive);

@@ -7,7 +7,7 @@ use reactor::budget::Grant;
 
 use super::blocks::Blocks;
 use super::gather::{Gathered, charge, fetched, gather, kept};
-use super::{Attached, Reply, Slot};
+use super::{Attached, Reply, Slot, beyond};
 use crate::limits::ATOMIC_COMPARE_WRITE_BLOCKS;
 use crate::reservation::CommandGroup;
 use crate::windows::NotEnded;
@@ -40,7 +40,13 @@ pub async fn compare_and_write<S: Slot>(
 ) -> (Reply, Reply) {
     let (compare, write) = match prepare(at, first.0, second.0) {
         Ok((run, write)) => match take_data(run.bytes(), first, second).await {
-            Ok(both) => exchange(at, run, &write, both, [first.1, second.1]).await,
+            Ok(both) => match beyond::mended(at, second.1).await {
+                Ok(mended) => {
+                    let at = mended.as_deref().unwrap_or(at);
+                    exchange(at, run, &write, both, [first.1, second.1]).await
+                }
+                Err(status) => (Err(FAILED_FUSED), Err(status)),
+            },
             Err((compare, write)) => (Err(compare), Err(write)),
         },
         Err((compare, write)) => (Err(compare), Err(write)),

@@ -10,7 +10,7 @@ use stdx::num::u32_of;
 
 use super::blocks::Blocks;
 use super::gather::{Gathered, gather_list};
-use super::{Attached, Reply, Slot};
+use super::{Attached, Reply, Slot, beyond};
 use crate::limits::{COPY_MAX_BLOCKS, COPY_MAX_RANGE_BLOCKS, COPY_MAX_RANGES, PIECE_BYTES};
 use crate::reservation::CommandGroup;
 
@@ -51,6 +51,8 @@ async fn run(at: &Attached, command: &Copy, sqe: &Sqe, slot: &impl Slot) -> Resu
     }
     at.permit_change()?;
     let list = gather_list(sqe, slot, command.data_bytes()).await?;
+    let mended = beyond::mended(at, slot).await?;
+    let at = mended.as_deref().unwrap_or(at);
     let legs = plan(at, command, &list, slot)?;
     for (leg, index) in legs.iter().zip(0..) {
         move_blocks(at, leg, slot).await.map_err(|status| Failure { status, range: index })?;

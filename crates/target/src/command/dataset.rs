@@ -6,7 +6,7 @@ use nvme::sqe::Sqe;
 use nvme::status::Status;
 
 use super::gather::gather_list;
-use super::{Attached, Reply, Slot};
+use super::{Attached, Reply, Slot, beyond};
 
 pub async fn dataset_management(
     at: &Attached,
@@ -16,6 +16,8 @@ pub async fn dataset_management(
 ) -> Result<Reply, Status> {
     at.permit_change()?;
     let list = gather_list(sqe, slot, command.data_bytes()).await?;
+    let mended = beyond::mended(at, slot).await?;
+    let at = mended.as_deref().unwrap_or(at);
     let ranges = command.ranges(&list).map_err(|refusal| refusal.status())?;
     // A range of no blocks is no range.
     let ranges = ranges.iter().filter_map(|range| range.range());

@@ -11,6 +11,7 @@
 //! the data, reservation, write protection; and the last two again when data had to be waited for.
 
 mod attached;
+mod beyond;
 mod blocks;
 mod compare;
 mod copy;
@@ -125,6 +126,13 @@ pub trait Slot {
         ledger: &Rc<Ledger>,
         amount: usize,
     ) -> impl Future<Output = Result<Grant, Status>>;
+
+    /// Waits until a namespace whose pool lacks drives is served again, for a short while after the command came; gives it.
+    /// Nothing of the namespace may be in use meanwhile.
+    ///
+    /// # Errors
+    /// Internal Path Error when it is not by then, and as [`Slot::hold`].
+    fn until_mended(&self, at: &Attached) -> impl Future<Output = Result<Rc<Attached>, Status>>;
 
     /// Refuses to go on when the command's queue is lost; to be asked last before something is changed, where anything was
     /// waited for.
@@ -321,7 +329,10 @@ async fn execute_other(at: &Attached, command: Command, sqe: &Sqe, slot: &impl S
         Command::DatasetManagement(dataset) => {
             Box::pin(dataset::dataset_management(at, &dataset, sqe, slot)).await
         }
-        Command::Verify(verify) => verify::verify(at, &verify, slot).await,
+        Command::Verify(verify) => {
+            let verify = async |at: &Attached| verify::verify(at, &verify, slot).await;
+            Box::pin(beyond::read_when_mended(at, slot, verify)).await
+        }
         // On the heap, as their lists are: too large for the slot that every command has.
         Command::Copy(copy) => return Box::pin(copy::copy(at, &copy, sqe, slot)).await,
         Command::ReservationRegister(fields) => reservation::register(at, fields, sqe, slot).await,

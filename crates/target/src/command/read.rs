@@ -14,7 +14,7 @@ use reactor::buffer::{self, Buffer};
 use super::blocks::Blocks;
 use super::gather::charge_to_send;
 use super::store::status_of;
-use super::{AtOnce, Attached, Begun, Reply, Slot};
+use super::{AtOnce, Attached, Begun, Reply, Slot, beyond};
 use crate::namespace::Backend;
 use crate::reservation::CommandGroup;
 
@@ -97,6 +97,17 @@ fn of_memory(at: &Attached, run: Blocks, slot: &impl Slot) -> Result<AtOnce, Sta
 /// # Errors
 /// The status that completes the command.
 pub async fn go_on(
+    at: &Attached,
+    run: Blocks,
+    mut reading: Option<Reading<Buffer>>,
+    slot: &impl Slot,
+) -> Result<Reply, Status> {
+    let read = async |at: &Attached| read_now(at, run, reading.take(), slot).await;
+    beyond::read_when_mended(at, slot, read).await
+}
+
+/// As that, without waiting for drives.
+async fn read_now(
     at: &Attached,
     run: Blocks,
     mut reading: Option<Reading<Buffer>>,

@@ -14,6 +14,7 @@ use reactor::buffer::{self, Buffer};
 use reactor::turns::Party;
 use stdx::num::{u64_of, usize64};
 
+use super::beyond::WAITS_FOR_DRIVES;
 use super::blocks::Blocks;
 use super::gather::Gathered;
 use super::{Attached, Slot};
@@ -475,10 +476,12 @@ pub(super) fn status_of_drive(failure: &Failure) -> Status {
 fn status_of_volume(volume: &Volume, error: &engine::Error, reading: bool) -> Status {
     use engine::Kind;
     match error.kind {
-        // Its pool is opened again once its drives answer: hosts wait for that.
+        // Its pool is opened again once its drives answer.
         Kind::Corrupt | Kind::Loss | Kind::Failed if volume.is_beyond_redundancy() => {
-            Status::ANA_INACCESSIBLE
+            WAITS_FOR_DRIVES
         }
+        // What a host stored in its direct write window is not taken before that, either.
+        Kind::Busy | Kind::Gone if volume.waits_for_drives() => WAITS_FOR_DRIVES,
         // The volume shrank under the command.
         Kind::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         Kind::Full => Status::CAPACITY_EXCEEDED.with_dnr(),

@@ -5,8 +5,9 @@ use nvme::nvm::Write;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 
+use super::beyond::{WAITS_FOR_DRIVES, mended};
 use super::blocks::Blocks;
-use super::gather::{gather, in_capsule};
+use super::gather::{gather, in_capsule, kept};
 use super::store::{begin_write, status_of};
 use super::{AtOnce, Attached, Begun, Reply, Slot};
 use crate::namespace::Backend;
@@ -47,9 +48,11 @@ pub fn begin(
             region.copy_in(run.offset, &bytes).map_err(|e| status_of(&e))?;
             Ok(AtOnce::Done(Reply::SUCCESS))
         }
-        Backend::Volume(volume) => match begin_write(volume, run, &bytes)? {
-            Outcome::Done => Ok(AtOnce::Done(Reply::SUCCESS)),
-            Outcome::Wait(writing) => waits(Some(writing)),
+        Backend::Volume(volume) => match begin_write(volume, run, &bytes) {
+            Ok(Outcome::Done) => Ok(AtOnce::Done(Reply::SUCCESS)),
+            Ok(Outcome::Wait(writing)) => waits(Some(writing)),
+            Err(status) if status.is(WAITS_FOR_DRIVES) => waits(None),
+            Err(status) => Err(status),
         },
         Backend::Drive(_) | Backend::Passthrough(_) | Backend::Absent { .. } => waits(None),
     }
@@ -80,7 +83,15 @@ pub async fn go_on(
         at.finish_write(run, writing, data.as_deref().unwrap_or_default()).await?;
         return Ok(Reply::SUCCESS);
     }
-    let data = gather(sqe, slot, run.bytes()).await?;
+    // Data is asked for when it can be kept, but what is in the capsule is there only now.
+    let lacks = at.lacks_drives();
+    let kept = if lacks { kept(sqe, slot, run.bytes())? } else { None };
+    let mended = if lacks { mended(at, slot).await? } else { None };
+    let at = mended.as_deref().unwrap_or(at);
+    let data = match kept {
+        Some(data) => data,
+        None => gather(sqe, slot, run.bytes()).await?,
+    };
     at.after_lost(&[run.range], slot).await?;
     let _place = slot.place(at, run.bytes()).await?;
     let (data, _under_way) = at.enter_with(data, run.range, slot).await?;

@@ -3,7 +3,7 @@
 use nvme::nvm::WriteZeroes;
 use nvme::status::Status;
 
-use super::{Attached, Reply, Slot};
+use super::{Attached, Reply, Slot, beyond};
 use crate::limits::WRITE_ZEROES_BYTES_MAX;
 
 pub async fn write_zeroes(
@@ -16,6 +16,8 @@ pub async fn write_zeroes(
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     at.permit_change()?;
+    let mended = beyond::mended(at, slot).await?;
+    let at = mended.as_deref().unwrap_or(at);
     at.after_lost(&[run.range], slot).await?;
     let _under_way = at.enter(run.range, slot).await?;
     at.permit_change()?;

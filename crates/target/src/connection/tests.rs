@@ -1,5 +1,6 @@
 //! Connections over real sockets: what a host may do, and what a hostile one tries.
 
+mod beyond;
 mod disconnect;
 mod ended;
 mod hoarding;

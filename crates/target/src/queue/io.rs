@@ -5,6 +5,7 @@ use core::pin::pin;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nvme::identify::NSID_ALL;
 use nvme::opcode::{self, io};
@@ -19,7 +20,7 @@ use crate::admin::Outcome;
 use crate::budget::address_owner;
 use crate::command::{self, AtOnce, Attached, Begun, Reply, Slot};
 use crate::controller::Controller;
-use crate::limits::{DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES};
+use crate::limits::{DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES, DRIVES_LOOK};
 use crate::reservation::{HostId, Notice};
 
 /// Executes what a slot of an I/O queue is given.
@@ -186,6 +187,23 @@ impl Slot for IoSlot<'_> {
     async fn share_of(&self, ledger: &Rc<Ledger>, amount: usize) -> Result<Grant, Status> {
         let account = self.request.queue().share().account_of(ledger);
         self.request.take(&account, amount).await
+    }
+
+    async fn until_mended(&self, at: &Attached) -> Result<Rc<Attached>, Status> {
+        let (patience, _waits) = self.request.queue().wait_for_drives();
+        let waited = || Duration::from_nanos(reactor::now().saturating_sub(self.request.arrived()));
+        loop {
+            let Some(now) = self.namespace(at.namespace().nsid) else {
+                return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+            };
+            if now.is_mended(at) {
+                return Ok(now);
+            }
+            if waited() >= patience {
+                return Err(now.waited_in_vain());
+            }
+            self.request.unless_aborted(pin!(reactor::sleep(DRIVES_LOOK))).await?;
+        }
     }
 
     fn permit(&self) -> Result<(), Status> {

@@ -11,6 +11,7 @@ use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use std::rc::Rc;
+use std::time::Duration;
 
 use fabric::controller::Connection;
 use fabric::notify::Notify;
@@ -21,13 +22,16 @@ use nvme::opcode;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 use reactor::Nanos;
+use stdx::Counted;
 use stdx::num::usize32;
 
 use self::remote::RemoteQueue;
 use self::request::Request;
 use crate::budget::{Seat, Share};
 use crate::controller::{Failure, QueueLease};
-use crate::limits::IO_IN_CAPSULE_BYTES;
+use crate::limits::{
+    DRIVES_PATIENCE, DRIVES_PATIENCE_CROWDED, DRIVES_WAITING_PART, IO_IN_CAPSULE_BYTES,
+};
 use crate::metrics;
 
 /// Indices of [`RETRY_DELAYS`](crate::limits::RETRY_DELAYS) as completions name them (Command Retry Delay).
@@ -35,8 +39,12 @@ pub(crate) const AFTER_SHORTLY: u8 = 1;
 const AFTER_LATER: u8 = 2;
 
 /// Something has to come back first: a drive, a pool, a path.
-const LATER: [Status; 3] =
-    [Status::NAMESPACE_NOT_READY, Status::ANA_INACCESSIBLE, Status::ANA_TRANSITION];
+const LATER: [Status; 4] = [
+    Status::NAMESPACE_NOT_READY,
+    Status::INTERNAL_PATH_ERROR,
+    Status::ANA_INACCESSIBLE,
+    Status::ANA_TRANSITION,
+];
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
@@ -78,6 +86,8 @@ pub struct Queue {
     /// Commands do not wait any more: the queue ends.
     ending: Cell<bool>,
     outstanding: Cell<u32>,
+    /// Of those, the ones that wait for drives of a pool.
+    lacking: Cell<usize>,
     /// When the queue last had no command outstanding, reactor nanoseconds.
     busy_since: Cell<Nanos>,
 }
@@ -110,6 +120,7 @@ impl Queue {
             phases: RefCell::default(),
             ending: Cell::default(),
             outstanding: Cell::default(),
+            lacking: Cell::default(),
             busy_since: Cell::default(),
         })
     }
@@ -155,6 +166,13 @@ impl Queue {
     #[must_use]
     pub fn outstanding(&self) -> u32 {
         self.outstanding.get()
+    }
+
+    /// How long one command more waits for drives that a pool lacks, and the count of those that do.
+    pub(crate) fn wait_for_drives(&self) -> (Duration, Counted<'_>) {
+        let is_crowded = self.lacking.get() >= usize::from(self.size).div_ceil(DRIVES_WAITING_PART);
+        let patience = if is_crowded { DRIVES_PATIENCE_CROWDED } else { DRIVES_PATIENCE };
+        (patience, Counted::new(&self.lacking))
     }
 
     /// What its host may have.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fabric::payload::Payload;
-use media::Drive;
-use media::drive::OpenDrive;
+use media::drive::{OpenDrive, SimulatedOptions};
 use media::memory::{Region, RegionOptions};
+use media::{Drive, Simulated};
 use nvme::nqn::Nqn;
 use nvme::sqe::{Sgl, Sqe};
 use nvme::status::Status;
@@ -87,30 +87,41 @@ async fn pool_on(
     block_size: u32,
     on: Vec<reactor::Handle>,
 ) -> (engine::Pool, engine::Volume) {
-    let drive = Arc::new(drive);
     let spec = engine::PoolSpec {
+        drives: vec![Arc::new(drive)],
+        shards: Some(stdx::num::u16_of(on.len().max(1))),
+        ..pool_spec(log)
+    };
+    let pool = engine::Pool::create(spec, &on).await.unwrap();
+    let spec = volume_spec(bytes.next_multiple_of(4096), block_size);
+    let volume = pool.create_volume(spec).await.unwrap();
+    (pool, volume)
+}
+
+/// Of no drives yet.
+fn pool_spec(log: engine::LogSpec) -> engine::PoolSpec {
+    engine::PoolSpec {
         name: "pool".to_owned(),
         id: [7; 16],
-        drives: vec![drive],
+        drives: Vec::new(),
         scheme: raid::Scheme::Single,
         log,
         log_bytes: None,
-        shards: Some(stdx::num::u16_of(on.len().max(1))),
+        shards: None,
         au_bytes: None,
         created: 0,
-    };
-    let pool = engine::Pool::create(spec, &on).await.unwrap();
-    let bytes = bytes.next_multiple_of(4096);
-    let spec = engine::VolumeSpec {
+    }
+}
+
+fn volume_spec(bytes: u64, block_size: u32) -> engine::VolumeSpec {
+    engine::VolumeSpec {
         name: "v".to_owned(),
         id: [9; 16],
         bytes,
         block_size,
         quota: None,
         reservation: None,
-    };
-    let volume = pool.create_volume(spec).await.unwrap();
-    (pool, volume)
+    }
 }
 
 impl Place {
@@ -138,6 +149,25 @@ impl Place {
     /// For several cores.
     pub async fn shared(on: On, nsid: u32, blocks: u64, block_size: u32) -> Self {
         Self::make(on, nsid, blocks, block_size, true).await
+    }
+
+    /// A volume of this reactor on three drives of which one may be lost, those drives, and its pool.
+    pub async fn on_three_drives(
+        nsid: u32,
+        blocks: u64,
+    ) -> (Vec<Arc<Simulated>>, engine::Pool, Self) {
+        let options = SimulatedOptions { capacity: 128 << 20, ..SimulatedOptions::default() };
+        let media: Vec<_> = (0..3).map(|_| Simulated::new(options.clone())).collect();
+        let drives = media.iter().map(|drive| Arc::new(Drive::Simulated(Arc::clone(drive))));
+        let spec = engine::PoolSpec {
+            drives: drives.collect(),
+            scheme: raid::Scheme::Raid5,
+            shards: Some(1),
+            ..pool_spec(engine::LogSpec::Drives)
+        };
+        let pool = engine::Pool::create(spec, &[]).await.unwrap();
+        let volume = pool.create_volume(volume_spec(blocks * 4096, 4096)).await.unwrap();
+        (media, pool, Self::of(Backend::Volume(volume), Under::Nothing, nsid, blocks, 4096))
     }
 
     async fn make(on: On, nsid: u32, blocks: u64, block_size: u32, shared: bool) -> Self {
@@ -219,6 +249,10 @@ pub struct Double {
     pub account: Rc<Account>,
     /// Its share of turns to work.
     pub turns: Rc<Account>,
+    /// What its namespace is once it has waited for drives; the same, and it waits in vain, without.
+    pub mended: RefCell<Option<Rc<Attached>>>,
+    /// How often it has waited so.
+    pub lacked: Cell<u32>,
     /// Its queue ends before the piece of work behind so many.
     pub pieces: Cell<u32>,
     /// Where it is, for its share of other things; each its own unless told otherwise.
@@ -242,6 +276,8 @@ impl Default for Double {
             notices: RefCell::default(),
             account: Account::new(&Ledger::new(1 << 30)),
             turns: Account::new(&Ledger::new(1 << 30)),
+            mended: RefCell::default(),
+            lacked: Cell::default(),
             pieces: Cell::new(u32::MAX),
             share: None,
         }
@@ -357,6 +393,12 @@ impl Slot for Double {
             None => Account::new(ledger),
         };
         self.unless_aborted(account.take(amount)).await
+    }
+
+    async fn until_mended(&self, at: &Attached) -> Result<Rc<Attached>, Status> {
+        self.lacked.set(self.lacked.get() + 1);
+        reactor::yield_now().await;
+        self.mended.take().ok_or_else(|| at.waited_in_vain())
     }
 
     fn permit(&self) -> Result<(), Status> {

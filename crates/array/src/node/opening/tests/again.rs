@@ -68,7 +68,11 @@ fn a_pool_beyond_its_redundancy_is_opened_again_when_its_drives_answer() {
         open_late(&node);
         let pool = node.pool(&named("fast")).unwrap();
         assert_eq!(pool.health, PoolHealth::BeyondRedundancy, "{pool:?}");
-        assert!(pool.problem.unwrap().starts_with("beyond redundancy, hosts wait: "));
+        assert!(
+            pool.problem
+                .unwrap()
+                .starts_with("beyond redundancy, writes wait, and reads of what it lacks: ")
+        );
         assert_eq!(said(&node, "is opened again"), round);
         refusing.clear();
         wait_until_whole(&node, "fast");

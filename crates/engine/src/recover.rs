@@ -16,7 +16,7 @@ use crate::format::root::{RawEntry, Root};
 use crate::segment::{SegmentInfo, Segments, StripeHeader};
 use crate::segment_table::{Segment, State, Table};
 use crate::stripe_writer::UNORDERED;
-use crate::superblock::Superblock;
+use crate::superblock::{RootOn, Superblock};
 use reactor::cross_core::Lock;
 
 /// A shard's last checkpoint, as found on the drives.
@@ -28,14 +28,6 @@ pub struct Found {
     /// The segments of those blocks, as the root describes them.
     pub segments: Vec<SegmentRecord>,
     pub root_on: RootOn,
-}
-
-/// Which drives have a root, of those that are used.
-#[derive(Debug, Default)]
-pub struct RootOn {
-    pub found: Vec<u16>,
-    /// Nobody knows what these have.
-    pub unread: Vec<u16>,
 }
 
 impl Found {

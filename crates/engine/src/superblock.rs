@@ -20,7 +20,6 @@ use crate::format::label::{
 use crate::format::root::Root;
 use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
-use crate::recover::RootOn;
 use reactor::cross_core::{AsyncMutex, Lock};
 
 use catalog::Writing;
@@ -44,6 +43,14 @@ pub struct Superblock {
     told: AtomicU64,
     /// The term of the labels that were written last as a whole; 0 before any was.
     durable_term: AtomicU64,
+}
+
+/// Which drives have a root, of those that are used.
+#[derive(Debug, Default)]
+pub struct RootOn {
+    pub found: Vec<u16>,
+    /// Nobody knows what these have.
+    pub unread: Vec<u16>,
 }
 
 const _: () = assert!(DRIVES_MAX <= u64::BITS as usize);

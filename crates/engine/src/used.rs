@@ -82,7 +82,7 @@ impl OfSnapshots {
     fn of_snapshot(&self, sees: Version) -> Option<Occupied> {
         let nth = self.seen.binary_search(&sees).ok()?;
         let (referenced, unique) = (self.sees[nth], self.unique[nth]);
-        Some(Occupied { referenced, unique, ..Occupied::default() })
+        Some(Occupied { referenced, unique, held: 0, inherited: Some(0) })
     }
 }
 

@@ -240,7 +240,8 @@ fn drives_that_fail_while_it_is_paused_to_make_them_whole_are_taken_back_again()
         for index in both {
             rig.media[index].revive();
             let back = rig.pool.rejoin(Arc::clone(&rig.drives[index])).await;
-            assert_eq!(back.unwrap_or_else(|error| panic!("drive {index}: {error}")), index as u16);
+            let back = back.unwrap_or_else(|error| panic!("drive {index}: {error}"));
+            assert_eq!(usize::from(back), index);
         }
         rig.pool.throttle_rejoins(0, false);
         for index in both {

@@ -4,7 +4,8 @@ use super::*;
 use crate::address::LogMark;
 use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::root::Root;
-use crate::recover::{Found, RootOn, last_whole};
+use crate::recover::{Found, last_whole};
+use crate::superblock::RootOn;
 use media::Simulated;
 use media::drive::SimulatedOptions;
 

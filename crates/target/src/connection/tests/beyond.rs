@@ -5,6 +5,8 @@ use std::time::Duration;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 
+use stdx::num::{u16_of, u32_of};
+
 use super::with_target;
 use crate::command::tests::double::Place;
 use crate::limits::{DRIVES_PATIENCE, DRIVES_PATIENCE_CROWDED, DRIVES_WAITING_PART};
@@ -17,13 +19,13 @@ const BLOCK: usize = 4096;
 const ENTRIES: u16 = 32;
 
 /// How many commands of such a queue wait for long.
-const WAITING: u16 = ENTRIES / DRIVES_WAITING_PART as u16;
+const WAITING: u16 = ENTRIES / u16_of(DRIVES_WAITING_PART);
 
 /// A write of a block of namespace 2.
 fn of(cid: u16) -> (Sqe, Vec<u8>) {
     let mut sqe = write(cid, cid.into(), 1, true);
     sqe.nsid = 2.into();
-    sqe.dptr = nvme::sqe::Sgl::in_capsule(0, BLOCK as u32);
+    sqe.dptr = nvme::sqe::Sgl::in_capsule(0, u32_of(BLOCK));
     (sqe, vec![cid.to_le_bytes()[0]; BLOCK])
 }
 
@@ -58,7 +60,7 @@ fn a_write_that_waits_for_drives_is_done_when_its_pool_is_open_again() {
         assert_eq!(queue.response().await.cid.get(), WAITING);
         let name = nqn(SUBSYSTEM);
         drop(target.withdraw_namespace(&name, 2).unwrap());
-        // As long as an opening takes.
+        // Sleeps: as long as an opening takes.
         reactor::sleep(Duration::from_millis(200)).await;
         let Backend::Memory(region) = backend(1 << 20) else { unreachable!() };
         let reopened = Backend::Memory(region.clone());

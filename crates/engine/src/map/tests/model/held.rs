@@ -46,7 +46,10 @@ impl Bench {
         }
         counts.sum_up();
         for view in (1..4).map(View::new) {
-            let expected = |viewer| expected.get(&(view, viewer)).copied().unwrap_or_default();
+            let expected = |viewer| Occupied {
+                inherited: Some(0),
+                ..expected.get(&(view, viewer)).copied().unwrap_or_default()
+            };
             assert_eq!(counts.of_volume(view), expected(None), "{view:?}");
             for sees in seen.get(&view).into_iter().flatten() {
                 let found = counts.of_snapshot(view, *sees);

@@ -17,7 +17,6 @@ mod error;
 pub mod format;
 mod limits;
 pub mod log;
-mod manifest_pages;
 pub mod map;
 mod pages;
 mod partial;

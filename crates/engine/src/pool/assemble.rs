@@ -381,7 +381,6 @@ impl Frame {
                 cut: found.manifest.cut,
                 generation: found.root.generation,
                 manifest_blocks: found.blocks,
-                pages: found.pages,
             },
         })))
     }

@@ -19,15 +19,7 @@ fn checkpoint(rig: &Rig) -> Found {
     let segments = Vec::new();
     let log = LogMark::default();
     let root = Root { pool: POOL, shard, generation, log, bytes: 0, index, segments };
-    let pages = crate::manifest_pages::ManifestPages::default();
-    Found {
-        root,
-        manifest,
-        blocks: Vec::new(),
-        pages,
-        segments: Vec::new(),
-        root_on: RootOn::default(),
-    }
+    Found { root, manifest, blocks: Vec::new(), segments: Vec::new(), root_on: RootOn::default() }
 }
 
 /// A damaged header was taken for the end of the stripes, because nothing else of its stripe could be read: once the

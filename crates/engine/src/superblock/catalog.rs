@@ -94,7 +94,7 @@ impl Kept {
         self.places.lock().push(Place::default());
     }
 
-    /// Blanks what a drive may have of a change that failed. Needs no space, as a base does.
+    /// Blanks what a drive may have of a change that failed. Unlike a base in its place, that needs no space.
     pub async fn blank_begun(&self, index: u16, drive: &Drive) -> Result<()> {
         match self.place(index).begun {
             Some((half, page, pages)) => {

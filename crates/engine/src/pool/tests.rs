@@ -124,7 +124,7 @@ async fn scribble(volume: &Volume, model: &mut Model, writes: u64, seed: u64) {
             continue;
         }
         let version = seed * 1_000_000 + version;
-        let data: Vec<u8> = (first..first + count).flat_map(|at| block(at, version)).collect();
+        let data = (first..first + count).map(|at| block(at, version)).collect::<Vec<_>>().concat();
         volume.write(first * BLOCK as u64, &data).await.unwrap();
         (first..first + count).for_each(|at| _ = model.insert(at, version));
     }
@@ -360,7 +360,8 @@ fn what_is_acknowledged_while_a_pool_is_exported_is_in_it() {
                     reactor::spawn(async move {
                         let mut last = None;
                         for version in 0.. {
-                            let data: Vec<u8> = (0..32).flat_map(|_| block(n, version)).collect();
+                            let data =
+                                (0..32).map(|_| block(n, version)).collect::<Vec<_>>().concat();
                             match v.write(n * 32 * BLOCK as u64, &data).await {
                                 Ok(()) => last = Some(version),
                                 Err(error) => {

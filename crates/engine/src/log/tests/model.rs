@@ -37,7 +37,7 @@ impl Op {
     pub async fn append(&self, log: &Log) -> Result<u64> {
         match self {
             Self::Write { key, tags } => {
-                let data: Vec<u8> = tags.iter().flat_map(|tag| block(*tag)).collect();
+                let data = tags.iter().map(|tag| block(*tag)).collect::<Vec<_>>().concat();
                 log.append(Append::Write { key: *key, data: &[&data] }).await
             }
             Self::Hole { key, count } => {

@@ -892,15 +892,15 @@ proptest! {
     fn any_history_is_what_an_ordered_map_would_say(ops in ops(0)) {
         run(ops);
     }
-
-    #[test]
-    fn any_history_with_snapshots_is_what_an_ordered_map_would_say(ops in ops(2)) {
-        run(ops);
-    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+    #[test]
+    fn any_history_with_snapshots_is_what_an_ordered_map_would_say(ops in ops(2)) {
+        run(ops);
+    }
+
     #[test]
     fn snapshots_taken_and_deleted_in_the_midst_of_merges_are_what_an_ordered_map_would_say(
         ops in in_merges(),

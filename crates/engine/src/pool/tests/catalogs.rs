@@ -247,7 +247,7 @@ fn a_change_that_takes_a_new_base_happens_or_does_not() {
 
 #[test]
 fn a_change_that_takes_a_new_base_of_thousands_happens_or_does_not() {
-    both(survives_cuts(4000, 0, 3, 80));
+    both(survives_cuts(4000, 0, 3, 40));
 }
 
 #[test]

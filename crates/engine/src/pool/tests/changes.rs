@@ -404,7 +404,7 @@ impl World {
 #[test]
 fn random_lives_are_told_as_they_were() {
     let mut checks = 0;
-    for seed in 0..12 {
+    for seed in 0..6 {
         let shards = [1, 2, 3][usize64(seed % 3)];
         let (drives, log) = (drives(6, 64 * MIB), LogSpec::Bbu(vec![pmem(8 * MIB)]));
         let newest = Seen { blocks: 768, ..Seen::default() };
@@ -431,5 +431,5 @@ fn random_lives_are_told_as_they_were() {
         checks += world.checks;
         assert!(checks > checks_before, "something was compared");
     }
-    assert!(checks > 300, "{checks}");
+    assert!(checks > 150, "{checks}");
 }

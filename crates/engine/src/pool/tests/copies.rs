@@ -27,7 +27,7 @@ async fn copy(v: &Volume, model: &mut Model, from: u64, to: u64, count: u64) {
 
 /// Gives blocks contents that their version alone decides.
 async fn put(v: &Volume, model: &mut Model, first: u64, count: u64, version: u64) {
-    let data: Vec<u8> = (0..count).flat_map(|n| block(0, version + n)).collect();
+    let data = (0..count).map(|n| block(0, version + n)).collect::<Vec<_>>().concat();
     v.write(first * B, &data).await.unwrap();
     (0..count).for_each(|n| _ = model.insert(first + n, version + n));
 }

@@ -164,7 +164,7 @@ fn whoever_waits_for_a_shard_that_closes_is_told() {
             let asked = (0..2 * REQUESTS_MAX as u64).map(|at| {
                 let volume = volume.clone();
                 reactor::spawn(async move {
-                    let all: Vec<u8> = (0..8).flat_map(|n| block(at * 8 + n, 1)).collect();
+                    let all = (0..8).map(|n| block(at * 8 + n, 1)).collect::<Vec<_>>().concat();
                     volume.write(at * 8 * BLOCK as u64, &all).await
                 })
             });

@@ -36,7 +36,8 @@ async fn churn(v: &Volume, history: &mut History, prng: &mut Prng, writes: u64) 
         if version == 0 {
             v.deallocate(first * B, count * B).await.unwrap();
         } else {
-            let data: Vec<u8> = (first..first + count).flat_map(|at| block(at, version)).collect();
+            let data =
+                (first..first + count).map(|at| block(at, version)).collect::<Vec<_>>().concat();
             v.write(first * B, &data).await.unwrap();
         }
         (first..first + count).for_each(|at| history.entry(at).or_default().push(version));

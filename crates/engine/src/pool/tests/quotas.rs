@@ -17,7 +17,7 @@ pub(super) fn with_quota(name: &str, bytes: u64, quota: u64) -> VolumeSpec {
 }
 
 pub(super) async fn is_full(v: &Volume, first: u64, count: u64) -> bool {
-    let data: Vec<u8> = (0..count).flat_map(|n| block(0, n)).collect();
+    let data = (0..count).map(|n| block(0, n)).collect::<Vec<_>>().concat();
     match v.write(first * B, &data).await {
         Ok(()) => false,
         Err(error) => {

@@ -40,8 +40,10 @@ pub(super) fn bbu() -> LogSpec {
     LogSpec::Bbu(vec![pmem(8 * MIB)])
 }
 
-pub(super) async fn states(pool: &Pool) -> Vec<DriveState> {
-    pool.status().await.unwrap().drives.iter().map(|drive| drive.state).collect()
+// Not of its status, which counts all that its segments hold: some ask each microsecond.
+pub(super) fn states(pool: &Pool) -> Vec<DriveState> {
+    let drives = &pool.0.common.superblock.drives;
+    drives.indices().map(|index| drives.state(index)).collect()
 }
 
 /// Waits until a drive that was taken back is whole, or was given up.
@@ -59,7 +61,7 @@ impl Rig {
     /// The drive goes, and the pool notices.
     pub(super) async fn pull(&mut self, index: usize, seed: u64) {
         self.media[index].fail();
-        while states(&self.pool).await[index] == DriveState::Online {
+        while states(&self.pool)[index] == DriveState::Online {
             scribble(&self.v, &mut self.model, 200, seed).await;
             self.pool.audit_space().await.unwrap();
         }
@@ -163,7 +165,7 @@ fn a_drive_that_is_missing_at_one_opening_is_taken_back_at_the_next() {
             rig.drives = all.clone();
             rig.open(OpenOptions::default()).await.unwrap();
             verify(&rig.v, &rig.model).await;
-            while states(&rig.pool).await[round] == DriveState::Missing {
+            while states(&rig.pool)[round] == DriveState::Missing {
                 reactor::yield_now().await;
             }
             let (state, rejoin) = settled(&rig.pool, round).await;
@@ -188,17 +190,17 @@ fn a_rejoin_that_is_cut_short_begins_again_with_the_next_opening() {
             let done =
                 |status: &crate::PoolStatus| status.drives[2].rejoin.as_ref().map(|r| r.done);
             while done(&rig.pool.status().await.unwrap()).is_none_or(|done| done <= 3 * round) {
-                assert_ne!(states(&rig.pool).await[2], DriveState::Online, "round {round}");
+                assert_ne!(states(&rig.pool)[2], DriveState::Online, "round {round}");
                 scribble(&rig.v, &mut rig.model, 1, 60 + round).await;
             }
             // As it is: the process is killed.
-            assert_eq!(states(&rig.pool).await[2], DriveState::Rejoining);
+            assert_eq!(states(&rig.pool)[2], DriveState::Rejoining);
             rig
         });
     }
     reactor::simulate(5, async move {
         rig.open(OpenOptions::default()).await.unwrap();
-        while states(&rig.pool).await[2] == DriveState::Missing {
+        while states(&rig.pool)[2] == DriveState::Missing {
             reactor::yield_now().await;
         }
         assert_eq!(settled(&rig.pool, 2).await.0, DriveState::Online);
@@ -212,7 +214,7 @@ fn a_rejoin_that_is_cut_short_begins_again_with_the_next_opening() {
 /// whole, by several shards.
 #[test]
 fn a_drive_is_made_whole_beside_everything_that_goes_on() {
-    for seed in 0..3 {
+    for seed in 0..2 {
         reactor::simulate_in(seed, reactor::Order::Shuffled, async move {
             let mut rig = rig(6, raid::Scheme::Raid6, bbu(), 2, 70 + seed).await;
             for round in 0..3 {
@@ -223,10 +225,10 @@ fn a_drive_is_made_whole_beside_everything_that_goes_on() {
                 scribble(&rig.v, &mut rig.model, 1000, seed * 10 + 2).await;
                 for index in away {
                     rig.give_back(index).await;
-                    while states(&rig.pool).await[index] == DriveState::Rejoining {
+                    while states(&rig.pool)[index] == DriveState::Rejoining {
                         scribble(&rig.v, &mut rig.model, 100, seed * 10 + round as u64 + 3).await;
                     }
-                    assert_eq!(states(&rig.pool).await[index], DriveState::Online);
+                    assert_eq!(states(&rig.pool)[index], DriveState::Online);
                 }
                 // What the two have is needed from now on.
                 for index in [1, 5].map(|n| (round + n) % 6) {
@@ -235,7 +237,7 @@ fn a_drive_is_made_whole_beside_everything_that_goes_on() {
                 verify(&rig.v, &rig.model).await;
                 for index in [1, 5].map(|n| (round + n) % 6) {
                     rig.media[index].revive();
-                    if states(&rig.pool).await[index] == DriveState::Failed {
+                    if states(&rig.pool)[index] == DriveState::Failed {
                         rig.give_back(index).await;
                         assert_eq!(settled(&rig.pool, index).await.0, DriveState::Online);
                     }
@@ -279,7 +281,7 @@ fn a_drive_that_fails_or_hangs_while_it_is_made_whole_is_out_again() {
             } else {
                 rig.media[3].fail()
             }
-            while states(&rig.pool).await[3] != DriveState::Failed {
+            while states(&rig.pool)[3] != DriveState::Failed {
                 scribble(&rig.v, &mut rig.model, 100, 72).await;
                 reactor::sleep(Duration::from_millis(100)).await;
             }
@@ -310,7 +312,7 @@ fn what_a_drive_still_has_gives_back_what_another_lost_meanwhile() {
         let rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 8).await;
         rig.pool.audit_space().await.unwrap();
         rig.media[2].fail();
-        while states(&rig.pool).await[2] == DriveState::Online {
+        while states(&rig.pool)[2] == DriveState::Online {
             verify(&rig.v, &rig.model).await;
         }
         for at in (8 * MIB..40 * MIB).step_by(256 << 10) {
@@ -389,7 +391,7 @@ fn only_the_drive_that_was_there_is_taken_back_and_not_for_ever() {
         verify(&rig.v, &rig.model).await;
         rig.pool.clone().close().await.unwrap();
         rig.open(OpenOptions::default()).await.unwrap();
-        while states(&rig.pool).await[1] == DriveState::Missing {
+        while states(&rig.pool)[1] == DriveState::Missing {
             reactor::yield_now().await;
         }
         assert_eq!(settled(&rig.pool, 1).await.0, DriveState::Online);
@@ -475,7 +477,7 @@ fn a_process_killed_while_it_takes_a_drive_back_leaves_one_that_can_be_taken_bac
     });
     reactor::simulate(14, async move {
         rig.open(OpenOptions::default()).await.unwrap();
-        while states(&rig.pool).await[2] == DriveState::Missing {
+        while states(&rig.pool)[2] == DriveState::Missing {
             reactor::yield_now().await;
         }
         assert_eq!(settled(&rig.pool, 2).await.0, DriveState::Online);
@@ -499,7 +501,7 @@ fn a_drive_of_which_no_labels_can_tell_is_taken_back_later() {
         });
         let refused = rig.pool.rejoin(Arc::clone(&rig.drives[1])).await.unwrap_err();
         assert_eq!(refused.kind, Kind::Busy, "{refused}");
-        assert_eq!(states(&rig.pool).await[1], DriveState::Failed);
+        assert_eq!(states(&rig.pool)[1], DriveState::Failed);
         rig.media[0].refuse_nothing();
         rig.give_back(1).await;
         assert_eq!(settled(&rig.pool, 1).await.0, DriveState::Online);

@@ -31,8 +31,8 @@ pub(super) fn cut(rig: &Rig, seed: u64) {
 }
 
 async fn is_whole(rig: &Rig, index: usize) {
-    while states(&rig.pool).await[index] != DriveState::Online {
-        assert_eq!(states(&rig.pool).await[index], DriveState::Rejoining);
+    while states(&rig.pool)[index] != DriveState::Online {
+        assert_eq!(states(&rig.pool)[index], DriveState::Rejoining);
         reactor::sleep(Duration::from_micros(1)).await;
     }
 }
@@ -119,7 +119,7 @@ fn what_comes_to_a_drive_that_is_about_to_count_is_durable_with_the_others() {
         }
         scribble(&rig.v, &mut rig.model, 500, seed + 1).await;
         rig.pool.audit_space().await.unwrap();
-        assert_eq!(states(&rig.pool).await[1], DriveState::Rejoining);
+        assert_eq!(states(&rig.pool)[1], DriveState::Rejoining);
         rig.media[0].refuse_nothing();
         is_whole(&rig, 1).await;
         cut(&rig, seed);

@@ -42,7 +42,7 @@ async fn fill(pool: &Pool, name: &str) -> Volume {
 
 async fn fill_more(other: &Volume, from: u64) {
     let (mut at, mut refused) = (from, 0);
-    let data: Vec<u8> = (0..16).flat_map(|n| block(n, from)).collect();
+    let data = (0..16).map(|n| block(n, from)).collect::<Vec<_>>().concat();
     while at + 16 <= other.len() / B && refused < 64 {
         match other.write(at * B, &data).await {
             Ok(()) => refused = 0,

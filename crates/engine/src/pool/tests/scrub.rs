@@ -285,7 +285,7 @@ async fn stripes(pool: &Pool) -> BTreeMap<u32, u32> {
 /// damage.
 #[test]
 fn metadata_that_was_being_written_when_power_failed_is_no_damage() {
-    for seed in 300..330 {
+    for seed in 300..315 {
         let mut rig = reactor::simulate(seed, async move {
             let mut rig = rig(3, raid::Scheme::Raid5, bbu(), 1, seed).await;
             rig.settle().await;
@@ -298,7 +298,7 @@ fn metadata_that_was_being_written_when_power_failed_is_no_damage() {
                 });
                 shards.await
             });
-            reactor::sleep(Duration::from_micros(200 * (seed - 300))).await;
+            reactor::sleep(Duration::from_micros(400 * (seed - 300))).await;
             cut(&rig, seed);
             rig
         });

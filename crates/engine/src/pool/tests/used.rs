@@ -76,7 +76,7 @@ fn what_volumes_share_counts_for_each_and_a_new_volume_has_nothing_of_an_old_one
         let a = pool.create_volume(volume("a", 16 * MIB)).await.unwrap();
         let other = VolumeSpec { id: [2; 16], ..volume("b", 16 * MIB) };
         let b = pool.create_volume(other.clone()).await.unwrap();
-        let data: Vec<u8> = (0..300).flat_map(|at| block(at, 1)).collect();
+        let data = (0..300).map(|at| block(at, 1)).collect::<Vec<_>>().concat();
         a.write(0, &data).await.unwrap();
         // Copied from the log, from the drives, with holes, and what is shared already.
         b.copy_from(&a, 0, 0, 10 * B).await.unwrap();

@@ -80,7 +80,7 @@ fn a_write_to_a_log_that_is_nearly_full_goes_on_when_there_is_room() {
 fn a_write_of_several_records_goes_on_with_those_that_are_left() {
     reactor::simulate(1, async {
         for (pool, v) in [on_drives().await, in_memory().await] {
-            let data: Vec<u8> = (0..2048).flat_map(|at| block(at, 5)).collect();
+            let data = (0..2048).map(|at| block(at, 5)).collect::<Vec<_>>().concat();
             let writing = waits(&v, 0, &data);
             assert!(writing.needs_data());
             finish(&v, writing, 0, &data).await.unwrap();
@@ -101,7 +101,7 @@ fn space_that_was_promised_is_given_back_by_writes_that_are_given_up() {
             drop(waits(&v, at, &block(at, 2)));
         }
         pool.settle_space().await.unwrap();
-        let all: Vec<u8> = (0..4096).flat_map(|at| block(at, 3)).collect();
+        let all = (0..4096).map(|at| block(at, 3)).collect::<Vec<_>>().concat();
         v.write(0, &all).await.unwrap();
         verify(&v, &(0..4096).map(|at| (at, 3)).collect()).await;
     });

@@ -149,6 +149,16 @@ impl Pool {
         }
     }
 
+    /// Views that were set aside are no clones' where the change that was to make them failed, once no opening can find it
+    /// done: merges give up holes of what is no clone.
+    async fn made_or_forgotten<T>(&self, views: usize, first: u32, made: Result<T>) -> Result<T> {
+        let made = self.or_taken_back(made).await;
+        if made.is_err() && !self.0.common.superblock.may_find_failed() {
+            self.forget_planned(views, first);
+        }
+        made
+    }
+
     /// So many views from `first` on, which were set aside, are no clones'.
     fn forget_planned(&self, views: usize, first: u32) {
         let end = first + stdx::num::u32_of(views);
@@ -196,6 +206,7 @@ impl Pool {
         self.assert_turn();
         let common = &self.0.common;
         let most = common.superblock.objects_max();
+        let in_group = group.iter().count();
         let edit =
             |catalog: &Catalog, first: Option<u32>| edit_of(specs, group, catalog, (most, first));
         // What cannot be is refused before anything is carried for it.
@@ -214,13 +225,10 @@ impl Pool {
         let ended = self.end_inheritance(specs, group, &of).await;
         let first = self.end_keeping(&kept, ended)?;
         let made = common.superblock.change_catalog(|catalog| edit(catalog, first)).await;
-        match (&made, first) {
-            (Ok(made), None) => self.note_clones(made),
-            (Err(_), Some(first)) => {
-                self.forget_planned(specs.len() + group.iter().count(), first);
-            }
-            (Ok(_), Some(_)) | (Err(_), None) => {}
-        }
+        let made = match first {
+            None => made.inspect(|made| self.note_clones(made)),
+            Some(first) => self.made_or_forgotten(specs.len() + in_group, first, made).await,
+        };
         let made = self.end_keeping(&kept, made)?;
         for ((clone, origin), kept) in made.into_iter().zip(kept) {
             let lineage = Lineage { origin: Some(origin), former: Vec::new() };

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use super::snapshots::{check, check_drives, empty_all, live, made, put, take, trim};
 use super::*;
+use crate::address::View;
+use crate::area::catalog as area_catalog;
 use crate::canary::{Step, misses};
-use crate::format::catalog::{self, Catalog, Object, Record};
+use crate::format::area as at;
+use crate::format::catalog::{self, Catalog, CatalogArea, Object, PAGE, Record};
 use crate::limits::CLONES_DEEP_MAX;
 
 const B: u64 = BLOCK as u64;
@@ -596,4 +599,68 @@ fn a_larger_clone_has_nothing_where_its_snapshot_ends_whenever_a_crash_comes() {
         }));
     }
     assert_eq!(found.len(), 2, "some crashes come before it is there, and some after");
+}
+
+/// The catalog's change that makes a larger clone failed, and could not be taken back for want of space. Its hole, as that of
+/// a view which is no clone's, was merged away, and the next opening found the clone: with what is beyond its snapshot.
+#[test]
+fn a_larger_clone_that_may_be_found_made_keeps_its_hole() {
+    reactor::simulate(1, async move {
+        let (media, drives) = simulated(3, 96 * MIB, 0);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let made = PoolSpec { au_bytes: Some(MIB), ..spec(&drives, log.clone()) };
+        let made = PoolSpec { scheme: raid::Scheme::Raid5, ..made };
+        let pool = Pool::create(made, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 4 * MIB)).await.unwrap();
+        put(&v, &mut Model::new(), 0, 600, 1).await;
+        take(&pool, "mon").await;
+        // As if the volume had been smaller by then.
+        let shrink = |catalog: &Catalog| {
+            let is_snapshot = |of: &&Object| of.kind == catalog::Kind::Snapshot;
+            let snapshot = catalog.objects().find(is_snapshot).unwrap().clone();
+            Ok((catalog.edit(vec![Record::Put(Object { bytes: 300 * B, ..snapshot })]), ()))
+        };
+        pool.0.common.superblock.change_catalog(shrink).await.unwrap();
+        let pool = reopened(&drives, &log, pool).await;
+        let next_view = || pool.0.common.superblock.catalog(Catalog::next_view);
+        let first = next_view();
+        let area = CatalogArea::LEAST;
+        let trails = area_catalog::trails(&drives[0], area, pool.0.common.superblock.pool()).await;
+        let other = area.half_at(1 - area_catalog::newest(trails.unwrap()).unwrap().half);
+        let half = other..other + u64::from(area.half_pages()) * PAGE as u64;
+        let cloning = reactor::spawn({
+            let pool = pool.clone();
+            let spec = CloneSpec { bytes: Some(600 * B), ..clone_of("db", "mon", "dev") };
+            async move { pool.clone_volume(spec).await.map(drop) }
+        });
+        let view = View::new(first);
+        while !pool.0.common.snapshots.is_clone(view) {
+            reactor::yield_now().await;
+        }
+        // The view was set aside. Two drives take the edit, one takes nothing, and nothing is blanked.
+        let refusal = |operation, range| {
+            let (operation, kind) = (Some(operation), media::Kind::Full);
+            media::drive::Refusal { operation, range, kind, times: None }
+        };
+        let all = at::CATALOG..area.end();
+        for drive in [&media[0], &media[2]] {
+            drive.refuse(refusal(media::Operation::Write, half.clone()));
+        }
+        media[1].refuse(refusal(media::Operation::Write, all.clone()));
+        media[0].refuse(refusal(media::Operation::WriteZeroes, all));
+        reactor::sleep(Duration::from_secs(10)).await;
+        let is_forgotten = cloning.is_finished();
+        // All that is in the log, and in memory, goes down to where holes end.
+        empty_all(&pool).await;
+        pool.each(|shard| async move { shard.keeper.compact(true).await }).await.unwrap();
+        pool.each(|shard| async move { shard.keeper.flush().await }).await.unwrap();
+        media.iter().for_each(|drive| drive.refuse_nothing());
+        let pool = super::groups::killed(&drives, &log, pool).await;
+        let dev = pool.volume("dev").expect("two drives of three have it");
+        let mut rest = vec![1; 300 * BLOCK];
+        dev.read(300 * B, &mut rest).await.unwrap();
+        assert!(rest.iter().all(|byte| *byte == 0), "what is beyond the snapshot is there");
+        assert!(!is_forgotten);
+        pool.close().await.unwrap();
+    });
 }

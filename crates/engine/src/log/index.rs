@@ -3,7 +3,6 @@
 
 use super::limits::{ALIGN, STRETCHES_MAX};
 use crate::address::{BLOCK, Key, View};
-use std::ops::Range;
 use stdx::num::{low32, u64_of, usize64};
 use zerocopy::IntoBytes;
 
@@ -22,8 +21,16 @@ pub(super) struct Blocks {
     ring_bytes: u64,
     salt: u64,
     len: usize,
-    /// Blocks forgotten, ever: each may have moved others to slots before theirs.
-    removals: u64,
+    listings: Vec<Listing>,
+}
+
+/// How far somebody is who goes through the slots.
+struct Listing {
+    number: u64,
+    /// The first slot that was not looked at yet.
+    next: usize,
+    /// What has moved to one that was.
+    moved: Vec<Key>,
 }
 
 const fn word(view: View, position: u64) -> u64 {
@@ -41,7 +48,7 @@ impl Blocks {
             ring_bytes,
             salt,
             len: 0,
-            removals: 0,
+            listings: Vec::new(),
         }
     }
 
@@ -49,16 +56,37 @@ impl Blocks {
         self.len
     }
 
-    pub const fn removals(&self) -> u64 {
-        self.removals
+    /// Begins to go through all blocks, until it is [ended](Self::end_listing).
+    pub fn begin_listing(&mut self) -> u64 {
+        let number = self.listings.last().map_or(0, |last| last.number + 1);
+        self.listings.push(Listing { number, next: 0, moved: Vec::new() });
+        number
     }
 
-    /// The blocks in some of the slots; `None` behind the last.
-    pub fn in_slots(&self, slots: Range<usize>) -> Option<impl Iterator<Item = Key>> {
-        let end = slots.end.min(self.slots.len());
-        let slots = self.slots.get(slots.start..end).filter(|slots| !slots.is_empty())?;
-        let used = slots.iter().filter(|slot| slot[0] != 0);
-        Some(used.map(|slot| Key::new(View::new(low32(slot[1] >> 32)), slot[0] - 1)))
+    pub fn end_listing(&mut self, number: u64) {
+        self.listings.retain(|listing| listing.number != number);
+    }
+
+    /// Adds the blocks in so many slots more; false behind the last. Whatever is there from its beginning to its end is
+    /// listed, wherever it moves meanwhile, though some of it twice.
+    pub fn list(&mut self, number: u64, slots: usize, out: &mut Vec<Key>) -> bool {
+        let Some(listing) = self.listings.iter_mut().find(|listing| listing.number == number)
+        else {
+            return false;
+        };
+        out.append(&mut listing.moved);
+        let end = self.slots.len().min(listing.next + slots);
+        let some = &self.slots[listing.next..end];
+        out.extend(some.iter().filter(|slot| slot[0] != 0).map(key_of));
+        listing.next = end;
+        !some.is_empty()
+    }
+
+    /// A block is moved from one slot to another.
+    fn note_move(&mut self, from: usize, to: usize) {
+        let key = key_of(&self.slots[from]);
+        let passed = |listing: &&mut Listing| (to + 1..=from).contains(&listing.next);
+        self.listings.iter_mut().filter(passed).for_each(|listing| listing.moved.push(key));
     }
 
     fn home(&self, key: Key) -> usize {
@@ -139,18 +167,21 @@ impl Blocks {
             if slot[0] == 0 {
                 break;
             }
-            let view = View::new(low32(slot[1] >> 32));
-            let home = self.home(Key::new(view, slot[0] - 1));
+            let home = self.home(key_of(&slot));
             // It may move when its home is not between the hole and where it is.
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+                self.note_move(at, hole);
                 self.slots[hole] = slot;
                 hole = at;
             }
         }
         self.slots[hole] = [0; 2];
         self.len -= 1;
-        self.removals += 1;
     }
+}
+
+const fn key_of(slot: &Slot) -> Key {
+    Key::new(View::new(low32(slot[1] >> 32)), slot[0] - 1)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
@@ -276,6 +307,51 @@ mod tests {
                     prop_assert_eq!(blocks.get(*key), Some(low32(position / ALIGN)));
                 }
             }
+        }
+
+        /// A large log that was trimmed without pause never gave a whole listing, for each removal may move others to slots
+        /// that were looked at.
+        #[test]
+        fn what_stays_is_listed_whatever_goes_meanwhile(
+            ops in proptest::collection::vec((0u64..60, any::<bool>()), 1..300),
+            salt: u64,
+            step in 1usize..9,
+        ) {
+            let mut blocks = Blocks::new(64 * u64_of(BLOCK), salt);
+            let position = |block: u64| (block + 1) * u64_of(BLOCK);
+            let mut there: BTreeMap<Key, u64> = (0..60).map(|at| (key(1, at), position(at))).collect();
+            for (key, position) in &there {
+                blocks.insert(*key, *position, 0);
+            }
+            let (mut stays, mut listed) = (there.clone(), Vec::new());
+            let mut listing = blocks.begin_listing();
+            let mut ops = ops.into_iter();
+            loop {
+                let is_over = !blocks.list(listing, step, &mut listed);
+                if is_over {
+                    for key in stays.keys() {
+                        prop_assert!(listed.contains(key), "{key:?} is missing");
+                    }
+                    blocks.end_listing(listing);
+                    if ops.len() == 0 {
+                        break;
+                    }
+                    (stays, listed) = (there.clone(), Vec::new());
+                    listing = blocks.begin_listing();
+                }
+                for (block, goes) in ops.by_ref().take(2) {
+                    let (key, position) = (key(1, block), position(block));
+                    if goes {
+                        blocks.remove(key, position);
+                        there.remove(&key);
+                        stays.remove(&key);
+                    } else {
+                        blocks.insert(key, position, 0);
+                        there.insert(key, position);
+                    }
+                }
+            }
+            prop_assert!(blocks.listings.is_empty());
         }
 
         #[test]

@@ -15,25 +15,44 @@ pub struct Newest {
     pub spans: Vec<Span>,
     /// Where the range ends.
     pub until: Key,
-    /// Nothing was forgotten while it was looked at: blocks that the log had may be missing otherwise.
-    pub is_whole: bool,
+}
+
+/// A listing of the log's blocks, which ends with this.
+struct Listing<'a> {
+    log: &'a Log,
+    number: u64,
+}
+
+impl<'a> Listing<'a> {
+    fn begin(log: &'a Log) -> Self {
+        let number = log.shared.ring.borrow_mut().blocks.begin_listing();
+        Self { log, number }
+    }
+
+    /// Adds those of the next blocks that are newest, and in a range; false behind the last.
+    fn next(&self, range: &Range<Key>, keys: &mut Vec<Key>) -> bool {
+        let (mut ring, mut some) = (self.log.shared.ring.borrow_mut(), Vec::new());
+        let is_more = ring.blocks.list(self.number, SLOTS_A_TURN, &mut some);
+        let is_newest = |key: &Key| matches!(ring.lookup(*key, 1).0, Found::Data(_));
+        keys.extend(some.into_iter().filter(|key| range.contains(key) && is_newest(key)));
+        is_more
+    }
+}
+
+impl Drop for Listing<'_> {
+    fn drop(&mut self) {
+        self.log.shared.ring.borrow_mut().blocks.end_listing(self.number);
+    }
 }
 
 impl Log {
     /// What the log says of the keys of a range, as far as that are about `most` blocks at most. What is appended
     /// meanwhile may be missing, and whoever asks the map for all else has to do that afterwards: what is trimmed
-    /// meanwhile is there.
+    /// meanwhile is there. Whatever the log has from the beginning of this to its end is told.
     pub async fn newest(&self, range: Range<Key>, most: usize) -> Newest {
-        let (mut keys, mut until, mut at) = (Vec::new(), range.end, 0);
-        let removals = self.shared.ring.borrow().blocks.removals();
-        loop {
-            {
-                let ring = self.shared.ring.borrow();
-                let Some(some) = ring.blocks.in_slots(at..at + SLOTS_A_TURN) else { break };
-                let wanted = some.filter(|key| (range.start..until).contains(key));
-                keys.extend(wanted.filter(|key| matches!(ring.lookup(*key, 1).0, Found::Data(_))));
-            }
-            at += SLOTS_A_TURN;
+        let (mut keys, mut until) = (Vec::new(), range.end);
+        let listing = Listing::begin(self);
+        while listing.next(&(range.start..until), &mut keys) {
             until = keep_first(&mut keys, most).unwrap_or(until);
             if self.shared.ring.borrow().blocks.len() > 0 {
                 yield_now().await;
@@ -42,10 +61,10 @@ impl Log {
         keys.sort_unstable();
         // One that was moved may have been met twice.
         keys.dedup();
+        drop(listing);
         let ring = self.shared.ring.borrow();
-        let is_whole = ring.blocks.removals() == removals;
         let stretches = ring.stretches.from(range.start);
-        Newest { spans: spans(&keys, stretches, range.start..until), until, is_whole }
+        Newest { spans: spans(&keys, stretches, range.start..until), until }
     }
 }
 

@@ -27,9 +27,6 @@ use crate::limits::{
 };
 use crate::used::{Counts, Seen};
 
-/// Counts of a volume in turn, of which the log was always changed in the midst of its listing.
-const COUNTS_AT_ONCE: u32 = 8;
-
 /// Counts what volumes use.
 pub struct Counting {
     base: Rc<Base>,
@@ -56,8 +53,6 @@ struct AsOf {
 /// How far a count came.
 struct Counted {
     counts: Counts,
-    /// It has all that the log had when it began.
-    is_whole: bool,
     /// It has what snapshots see.
     has_older: bool,
     /// What its last piece took.
@@ -111,21 +106,19 @@ impl Counting {
             }
             let (as_of, marks) = (self.now(), self.quotas.marks());
             match self.count_views().await {
-                Ok(Some(Counted { counts, is_whole, has_older, took })) => {
+                Ok(Some(Counted { counts, has_older, took })) => {
                     // Who gave that back was not remembered over the opening.
-                    if is_first && is_whole && has_older {
+                    if is_first && has_older {
                         is_first = false;
                         self.capacity.note_freed(self.base.held().saturating_sub(counts.total()));
                     }
-                    if is_whole && has_older {
+                    if has_older {
                         BoundedVolumes::note_counts(&marks, &counts);
                     }
                     self.base.common.used.publish(self.base.writer.shard(), counts).await;
                     // What snapshots hold is not known: it is tried again, however little changes.
                     let snapshots = if has_older { as_of.snapshots } else { u64::MAX };
-                    if is_whole {
-                        self.as_of.set(AsOf { snapshots, ..as_of });
-                    }
+                    self.as_of.set(AsOf { snapshots, ..as_of });
                     let least = if has_older { COUNT_PAUSE } else { LEFT_ALONE };
                     pause = least.max(pause_after(took));
                 }
@@ -187,7 +180,7 @@ impl Counting {
             .into_iter()
             .filter(|view| ranges.iter().any(|range| range.contains(&Key::new(*view, 0))));
         let (counts, took) = (Counts::new(seen).with_alone(reserved), Duration::ZERO);
-        let mut counted = Counted { counts, is_whole: true, has_older, took };
+        let mut counted = Counted { counts, has_older, took };
         for range in ranges {
             if !self.count_range(range.clone(), at_leisure, &mut counted).await? {
                 return Ok(None);
@@ -211,7 +204,6 @@ impl Counting {
             if canary::has(Canary::CountsWithoutLog) {
                 newest.spans.clear();
             }
-            counted.is_whole &= newest.is_whole;
             while at < newest.until {
                 at = {
                     // The map's pages stay where they are while they are looked at.
@@ -249,24 +241,20 @@ impl Counting {
 
     /// Counts one volume under a quota at once. Tells whether it could.
     async fn count_volume(&self, view: View) -> bool {
-        for _ in 0..COUNTS_AT_ONCE {
-            let Some(bounded) = self.quotas.of(view) else { return false };
-            let _closed = bounded.close().await;
-            let mark = bounded.mark();
-            let mut views: Vec<View> = bounded.holding.state.lineage.former.clone();
-            views.push(view);
-            let whole = |view: View| Key::new(view, 0)..Key::new(View::new(view.get() + 1), 0);
-            let ranges: Vec<_> = views.into_iter().map(whole).collect();
-            match self.count(&ranges, false).await {
-                Ok(Some(Counted { counts, is_whole: true, has_older: true, .. })) => {
-                    bounded.note_counted(&counts, &mark);
-                    return true;
-                }
-                Ok(Some(Counted { is_whole: false, .. })) => {}
-                Ok(_) | Err(_) => return false,
+        let Some(bounded) = self.quotas.of(view) else { return false };
+        let _closed = bounded.close().await;
+        let mark = bounded.mark();
+        let mut views: Vec<View> = bounded.holding.state.lineage.former.clone();
+        views.push(view);
+        let whole = |view: View| Key::new(view, 0)..Key::new(View::new(view.get() + 1), 0);
+        let ranges: Vec<_> = views.into_iter().map(whole).collect();
+        match self.count(&ranges, false).await {
+            Ok(Some(Counted { counts, has_older: true, .. })) => {
+                bounded.note_counted(&counts, &mark);
+                true
             }
+            Ok(_) | Err(_) => false,
         }
-        false
     }
 
     /// Waits until all that is in the log now is counted; tells whether it was: a count may not come to its end.

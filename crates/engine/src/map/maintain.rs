@@ -8,7 +8,7 @@ use super::filter::Filter;
 use super::flat::{END, Flat};
 use super::flush::Turn;
 use super::limits::TABLE_LEAVES_LEAST;
-use super::merge::Step;
+use super::merge::{Named, Step};
 use super::page::{Kind, Page};
 use super::policy::{self, Plan};
 use super::source::{Source, named};
@@ -37,7 +37,7 @@ fn movable(state: &State, plan: &Plan, least: usize) -> Option<(Group, Rc<Table>
 }
 
 impl<P: Pages> Map<P> {
-    async fn merge_turn(&self) -> Turn<'_, P> {
+    pub(super) async fn merge_turn(&self) -> Turn<'_, P> {
         Turn::take(&self.pages, &self.merging, &self.appended[1]).await
     }
 
@@ -62,7 +62,7 @@ impl<P: Pages> Map<P> {
             let upper = plan.upper.iter().map(|&g| Source::new(state.group(g), plan.from));
             (upper.collect(), Source::new(state.group(plan.into), plan.from))
         };
-        self.step(&turn, &plan, upper, lower).await?;
+        self.step(&turn, &plan, upper, lower, Rc::default()).await?;
         Ok(true)
     }
 
@@ -73,6 +73,7 @@ impl<P: Pages> Map<P> {
         plan: &Plan,
         upper: Vec<Source>,
         lower: Source,
+        named: Rc<Named>,
     ) -> Result<Flat> {
         let leaves = self.state.borrow().limits.table_leaves;
         let writer = self.merge_writer.borrow_mut().take();
@@ -89,7 +90,8 @@ impl<P: Pages> Map<P> {
         writer.begin(width);
         let mut sources = upper;
         sources.push(lower);
-        let mut step = Step::new(&self.pages, sources, plan.reaches_last(), limit);
+        let step = Step::new(&self.pages, sources, plan.reaches_last(), limit);
+        let mut step = step.naming(named);
         let filled = step.fill(&mut writer, TABLE_LEAVES_LEAST.min(leaves / 4)).await;
         let finished = match filled {
             Ok(()) => writer.finish(&self.pages, id).await,
@@ -250,19 +252,26 @@ impl<P: Pages> Map<P> {
             })
         };
         let Some((group, table)) = found else { return Ok(false) };
-        self.write_anew(&turn, group, &table).await?;
+        self.write_anew(&turn, group, &table, Rc::default()).await?;
         Ok(true)
     }
 
-    /// Writes all that a table still says into others in its place.
-    async fn write_anew(&self, turn: &Turn<'_, P>, group: Group, table: &Table) -> Result<()> {
+    /// Writes all that a table still says into others in its place. Old versions refer to what is named.
+    pub(super) async fn write_anew(
+        &self,
+        turn: &Turn<'_, P>,
+        group: Group,
+        table: &Table,
+        named: Rc<Named>,
+    ) -> Result<()> {
         let mut from = table.low;
         while from < table.high {
             let rest = table.cut(from);
             let plan = Plan { upper: vec![group], into: group, from };
             let upper = Source::new(&Level::from_tables(vec![Rc::new(rest)]), from);
             let lower = Source::new(&Level::EMPTY, from);
-            from = self.step(turn, &plan, vec![upper], lower).await?.max(from + 1);
+            from =
+                self.step(turn, &plan, vec![upper], lower, Rc::clone(&named)).await?.max(from + 1);
         }
         Ok(())
     }
@@ -286,7 +295,7 @@ impl<P: Pages> Map<P> {
                 })
             };
             let Some((group, table)) = found else { return Ok(()) };
-            self.write_anew(&turn, group, &table).await?;
+            self.write_anew(&turn, group, &table, Rc::default()).await?;
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Merging sorted inputs, newest first, into one table, and finding what is superseded on the way. Where there are
 //! versions: `merge/versions.rs`.
 
+mod named;
 mod versions;
 
+pub(super) use named::{Named, plain};
 pub(super) use versions::Outlet;
 
 use super::Pages;
@@ -13,6 +15,7 @@ use super::stack::Seen;
 use super::writer::{Pushed, Writer};
 use crate::address::{Encoding, Location, Version};
 use crate::error::Result;
+use std::rc::Rc;
 use stdx::num::{low32, usize64};
 
 /// Locations found to be superseded, reported when the step takes effect.
@@ -66,6 +69,8 @@ pub(super) struct Step<'a, P: Pages> {
     /// What was found to be superseded where there are versions: nothing in `reports` then.
     dropped: Vec<Dropped>,
     seen: Seen,
+    /// What old versions are to refer to by name.
+    named: Rc<Named>,
     /// What lies before is merged.
     pub at: Flat,
     /// Where the first piece began.
@@ -85,9 +90,15 @@ impl<'a, P: Pages> Step<'a, P> {
             reports: Reports::default(),
             dropped: Vec::new(),
             seen: Seen::default(),
+            named: Rc::default(),
             at: 0,
             began: None,
         }
+    }
+
+    /// Has old versions refer to these.
+    pub fn naming(self, named: Rc<Named>) -> Self {
+        Self { named, ..self }
     }
 
     /// The table's last leaf, which begins at `from`, is left to the next step.

@@ -35,6 +35,7 @@ mod maintain;
 mod manifest;
 mod memtable;
 mod merge;
+mod named;
 mod page;
 mod policy;
 mod references;

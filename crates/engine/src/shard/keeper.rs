@@ -34,6 +34,8 @@ pub struct MapKeeper {
     entries: usize,
     /// Blocks that reclaim moved, since the shard was opened.
     moved: Cell<u64>,
+    /// Blocks that got a name as something referred to them, since then.
+    named: Cell<u64>,
 }
 
 /// What becomes of the flush of an opening.
@@ -81,6 +83,7 @@ impl MapKeeper {
             applied: Cell::new(applied),
             flushing: Semaphore::new(1),
             moved: Cell::new(0),
+            named: Cell::new(0),
         }
     }
 
@@ -94,6 +97,12 @@ impl MapKeeper {
     #[must_use]
     pub const fn moved(&self) -> u64 {
         self.moved.get()
+    }
+
+    /// Blocks that got a name as something referred to them, since the shard was opened.
+    #[must_use]
+    pub const fn named(&self) -> u64 {
+        self.named.get()
     }
 
     /// Writes what the map learnt into runs, and takes a checkpoint of them. What the map learns

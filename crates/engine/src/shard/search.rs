@@ -34,6 +34,8 @@ pub struct SpaceSearch {
     tidied: Cell<Option<u64>>,
     /// Snapshots deleted by then: what they alone saw was given up.
     pruned: Cell<u64>,
+    /// Names given by then: old versions refer to what has one.
+    referred: Cell<u64>,
 }
 
 /// What searches need.
@@ -63,6 +65,7 @@ impl SpaceSearch {
             tidied: Cell::new(None),
             // Of those deleted before the shard was opened the map may have something yet.
             pruned: Cell::new(u64::MAX),
+            referred: Cell::new(u64::MAX),
         }
     }
 
@@ -115,10 +118,15 @@ impl SpaceSearch {
         }
         let as_of = self.capacity.appended();
         self.destage.run_to_head().await?;
-        let applied = self.keeper.applied();
+        let (applied, named) = (self.keeper.applied(), self.keeper.named());
         let prunes = self.pruned.get() != deleted && !canary::skips(Step::SearchPrunes);
         self.keeper.compact(prunes).await?;
         self.pruned.set(deleted);
+        // No sweep is under way, which alone forgets names.
+        if self.referred.get() != named {
+            self.base.map.refer_by_name().await?;
+            self.referred.set(named);
+        }
         let applied = if self.sweep.sweep().await? {
             let applied = self.keeper.applied();
             self.keeper.compact(false).await?;

@@ -226,6 +226,7 @@ impl<P: Pages> Step<'_, P> {
             self.dropped.push(Dropped { start, blocks: low64(end - start), place });
         });
         let end = end.min(start + Flat::from(most(layers)));
+        let end = start + Flat::from(self.refer_by_name(start, low64(end - start), layers));
         for dropped in &mut self.dropped[found..] {
             dropped.blocks = low64(end - start);
         }

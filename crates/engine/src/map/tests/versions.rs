@@ -1,6 +1,7 @@
 //! Stories of blocks that have several versions.
 
 use super::*;
+use crate::address::SharedBlockId;
 use crate::map::check::News;
 use crate::map::stack::Seen;
 use stdx::num::u32_of;
@@ -451,3 +452,37 @@ fn pages_without_versions_are_what_they_were() {
 
 /// Bytes of all pages, one after another, behind the manifest, and their checksum.
 const GOLDEN: (u32, u32) = (709_252, 3_473_343_797);
+
+/// A block that got a name while an old version of it is where it lies was told of twice, and counted twice.
+#[test]
+fn an_old_version_of_what_has_a_name_refers_to_it() {
+    let map = map();
+    take(&map, [0]);
+    (0..40).for_each(|block| put(&map, block, 0, 100 + block));
+    (0..30).for_each(|block| put(&map, block, 1, 1000 + 7 * block));
+    // Of some in the midst of others, and one that was moved.
+    let name = |block: u64| SharedBlockId::of(user(100 + block));
+    for (block, at) in (5..12).map(|n| (n, user(100 + n))).chain([(20, user(9000))]) {
+        let key = name(block).key();
+        now(map.reserve(1)).unwrap();
+        map.insert(key, Version::FIRST, at, Encoding::PLAIN, &[0]);
+    }
+    settle(&map);
+    let before: Vec<_> = (0..40).map(|block| place(&map, block, Version::FIRST)).collect();
+    now(map.refer_by_name()).unwrap();
+    check(&map);
+    for block in 0..40 {
+        let is_named = (5..12).contains(&block) || block == 20;
+        let wanted = if is_named { name(block).reference() } else { user(100 + block) };
+        assert_eq!(place(&map, block, Version::FIRST), Some(wanted), "block {block}");
+        assert_eq!(before[stdx::num::usize64(block)], Some(user(100 + block)));
+        let newest = if block < 30 { user(1000 + 7 * block) } else { user(100 + block) };
+        assert_eq!(place(&map, block, Version::LAST), Some(newest), "block {block}");
+        let told = reported(&map).get(&user(100 + block)).copied();
+        assert_eq!(told, is_named.then_some(1), "block {block}");
+    }
+    // Once and for all.
+    let pages = map.pages().next.get();
+    now(map.refer_by_name()).unwrap();
+    assert_eq!(map.pages().next.get(), pages);
+}

@@ -388,3 +388,68 @@ fn nothing_is_left_of_a_chain_that_is_deleted_in_any_order() {
         });
     }
 }
+
+/// What a clone began with counted twice once it was detached, as long as a snapshot of its parent saw it, and stayed so when
+/// what had been detached was gone: a pool was called full that had a third of its space free.
+#[test]
+fn what_is_detached_counts_once_whatever_goes_first() {
+    for (seed, clone_first) in [(1, true), (2, false), (3, true), (4, false)] {
+        reactor::simulate(seed, async move {
+            let (drives, log, pool, v) = made(1 + u16::try_from(seed % 2).unwrap()).await;
+            let mut model = Model::new();
+            put(&v, &mut model, 0, 300, 1).await;
+            take(&pool, "mon").await;
+            let (monday, mut of_dev) = (model.clone(), model.clone());
+            put(&v, &mut model, 0, 200, 1000).await;
+            let dev = cloned(&pool, "db", "mon", "dev").await;
+            // In the midst of what is the same otherwise.
+            put(&dev, &mut of_dev, 30, 5, 2000).await;
+            trim(&dev, &mut of_dev, 60, 3).await;
+            assert_eq!(live(&pool).await, 300 + 200 + 5);
+            if seed > 2 {
+                empty_all(&pool).await;
+            }
+            detach(&pool, "dev").await;
+            let held = |pool: &Pool| {
+                let pool = pool.clone();
+                async move {
+                    let audit = pool.audit_space().await.unwrap();
+                    assert_eq!(audit.taken, audit.owned);
+                    audit.live
+                }
+            };
+            for _ in 0..2 {
+                assert_eq!(held(&pool).await, 300 + 200 + 5, "detached");
+                check(&pool.volume("dev").unwrap(), &of_dev).await;
+                check(&pool.snapshot("db", "mon").unwrap(), &monday).await;
+                empty_all(&pool).await;
+            }
+            let pool = reopened(&drives, &log, pool).await;
+            assert_eq!(held(&pool).await, 300 + 200 + 5, "opened");
+            if clone_first {
+                pool.delete_volume("dev").await.unwrap();
+                assert_eq!(held(&pool).await, 300 + 200);
+                empty_all(&pool).await;
+                check(&pool.snapshot("db", "mon").unwrap(), &monday).await;
+                let pool = super::groups::killed(&drives, &log, pool).await;
+                assert_eq!(held(&pool).await, 300 + 200);
+                pool.delete_snapshot("db", "mon").await.unwrap();
+                assert_eq!(held(&pool).await, 300);
+                check(&pool.volume("db").unwrap(), &model).await;
+                pool.close().await.unwrap();
+            } else {
+                pool.delete_snapshot("db", "mon").await.unwrap();
+                // 3 of the 200 that were replaced were given back in the clone, and 5 written anew.
+                assert_eq!(held(&pool).await, 300 + 200 - 8 + 5);
+                let pool = super::groups::killed(&drives, &log, pool).await;
+                assert_eq!(held(&pool).await, 300 + 200 - 8 + 5);
+                check(&pool.volume("dev").unwrap(), &of_dev).await;
+                pool.delete_volume("dev").await.unwrap();
+                assert_eq!(held(&pool).await, 300);
+                check(&pool.volume("db").unwrap(), &model).await;
+                pool.close().await.unwrap();
+            }
+            check_drives(&drives, &log).await;
+        });
+    }
+}

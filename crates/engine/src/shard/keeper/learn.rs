@@ -141,6 +141,7 @@ impl MapKeeper {
                 let at = low32(extent.first - first.block);
                 let born = name.offset(at);
                 let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
+                count(&self.named, u64::from(extent.count));
                 self.base.writer.table_mut().add_live(born.origin(), extent.count);
                 self.base.map.insert(
                     born.key(),

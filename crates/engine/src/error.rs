@@ -61,6 +61,18 @@ impl Error {
     }
 }
 
+/// Why nothing is known of what a drive keeps.
+#[derive(Debug)]
+pub(crate) struct Unasked;
+
+impl fmt::Display for Unasked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it did not answer lately")
+    }
+}
+
+impl std::error::Error for Unasked {}
+
 impl Error {
     /// What a device said, where that is the cause.
     fn of_device(&self) -> Option<media::Kind> {
@@ -83,10 +95,12 @@ impl Error {
         self.of_device() == Some(media::Kind::Timeout)
     }
 
-    /// Whether a drive's failure says nothing of what it keeps: it could not answer just now, or it is gone.
+    /// Whether a drive's failure says nothing of what it keeps: it could not answer just now, it is gone, or it is not even
+    /// asked for that.
     pub(crate) fn says_nothing_of_contents(&self) -> bool {
         let is_silent = matches!(self.of_device(), Some(media::Kind::Timeout | media::Kind::Gone));
-        self.kind == Kind::Busy || is_silent
+        let is_unasked = self.source.as_ref().is_some_and(|source| source.is::<Unasked>());
+        self.kind == Kind::Busy || is_silent || is_unasked
     }
 }
 

@@ -165,6 +165,8 @@ const _: () = assert!(WRITE_PATIENCE.as_secs() < OPENING_PATIENCE.as_secs());
 /// How long a drive out of use that did not answer within a deadline is not even asked for what nothing else gives:
 /// each block would wait for as long as that.
 pub(crate) const HUNG_FOR: Duration = Duration::from_mins(5);
+/// As that, where it said at once that it does not answer: hosts ask again for what is not served many times a second.
+pub(crate) const SILENT_FOR: Duration = Duration::from_secs(1);
 const _: () = assert!(TRANSFER_DEADLINES.1.as_secs() < HUNG_FOR.as_secs());
 
 /// Read errors and damaged blocks of one drive within [`ERROR_WINDOW`] that take it out of use while the

@@ -107,7 +107,12 @@ impl Health {
 
     /// It did not answer within its deadline.
     pub fn hangs(&self) {
-        self.hung.store(now() + nanos(HUNG_FOR), Ordering::Relaxed);
+        self.rests(HUNG_FOR);
+    }
+
+    /// It did not answer, and is not asked for so long once it is out of use.
+    pub fn rests(&self, span: Duration) {
+        self.hung.fetch_max(now() + nanos(span), Ordering::Relaxed);
     }
 
     /// Whether it did not answer lately: whoever can do without it does not wait for it.

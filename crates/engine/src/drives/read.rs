@@ -2,8 +2,8 @@
 
 use super::counters::count;
 use super::{Cause, DriveSet, DriveState};
-use crate::error::{Error, Kind, Result};
-use crate::limits::PACED_BYTES;
+use crate::error::{Error, Kind, Result, Unasked};
+use crate::limits::{PACED_BYTES, SILENT_FOR};
 use media::Drive;
 use reactor::buffer::{Buffer, Pool};
 use reactor::{Nanos, now};
@@ -58,13 +58,37 @@ impl DriveSet {
             Trust::Written => state.is_written(),
             Trust::Anyone => state == DriveState::Online || !slot.health.is_hung(),
         });
-        found.ok_or_else(|| self.unusable(drive))
+        found.ok_or_else(|| {
+            let is_silent = slot.drive_if(|_| slot.health.is_hung()).is_some();
+            match trust {
+                Trust::Anyone if is_silent => {
+                    Error::caused(Kind::Missing, format!("drive {drive}"), Unasked)
+                }
+                _ => self.unusable(drive),
+            }
+        })
+    }
+
+    /// # Errors
+    /// Why a drive is not asked.
+    pub(crate) fn check_readable(&self, drive: u16, trust: Trust) -> Result<()> {
+        self.readable(drive, trust).map(drop)
     }
 
     fn read_failed(&self, drive: u16, media: &Arc<Drive>, error: media::Error) -> Error {
+        let is_out = self.slot(drive).drive_if(DriveState::is_written).is_none();
         match error.kind {
             media::Kind::Passing => {
                 return Error::caused(Kind::Busy, format!("drive {drive}"), error);
+            }
+            // It is out of use for what it did before.
+            kind if is_out => {
+                match kind {
+                    media::Kind::Gone => self.slot(drive).health.rests(SILENT_FOR),
+                    media::Kind::Timeout => self.slot(drive).health.hangs(),
+                    _ => {}
+                }
+                return Error::caused(Kind::Failed, format!("drive {drive}"), error);
             }
             media::Kind::Gone => self.fail_one(drive, media, Cause::of("a read", &error)),
             media::Kind::Timeout => {

@@ -24,6 +24,9 @@ impl Worth {
     }
 }
 
+/// Frames looked at for one that a page may have that nobody asked for.
+const COLD_FRAMES: usize = 8;
+
 const FREE: u64 = u64::MAX;
 
 #[derive(Clone, Copy)]
@@ -43,6 +46,8 @@ pub(super) struct Cache {
     table: Vec<u32>,
     used: usize,
     hand: usize,
+    /// Where a frame was sought last for a page that nobody asked for.
+    cold: usize,
     pub hits: u64,
     pub misses: u64,
 }
@@ -57,6 +62,7 @@ impl Cache {
             table: vec![0; (frames * 2).next_power_of_two()],
             used: 0,
             hand: 0,
+            cold: 0,
             hits: 0,
             misses: 0,
         }
@@ -96,16 +102,25 @@ impl Cache {
 
     /// Keeps a copy of the page.
     pub fn put(&mut self, entry: Entry, worth: Worth, page: &[u8; BLOCK]) {
+        let frame = self.frame_of(entry.location).unwrap_or_else(|| self.take_frame());
+        self.fill(frame, entry, worth, page);
+    }
+
+    /// Keeps a copy of a page that was written, where none that somebody asked for has to go for it.
+    pub fn put_written(&mut self, entry: Entry, worth: Worth, page: &[u8; BLOCK]) {
+        if let Some(frame) = self.frame_of(entry.location).or_else(|| self.cold_frame()) {
+            self.fill(frame, entry, worth, page);
+        }
+    }
+
+    fn frame_of(&self, location: Location) -> Option<usize> {
+        usize32(self.table[self.probe(location.to_bits())]).checked_sub(1)
+    }
+
+    fn fill(&mut self, frame: usize, entry: Entry, worth: Worth, page: &[u8; BLOCK]) {
         let bits = entry.location.to_bits();
-        let found = usize32(self.table[self.probe(bits)]);
-        let frame = if found > 0 {
-            found - 1
-        } else {
-            let frame = self.take_frame();
-            let at = self.probe(bits);
-            self.table[at] = u32_of(frame + 1);
-            frame
-        };
+        let at = self.probe(bits);
+        self.table[at] = u32_of(frame + 1);
         // A leaf must be asked for again to stay: most are not.
         let turns = if worth == Worth::Index { INDEX_TURNS } else { 0 };
         self.frames[frame] = Frame { location: bits, crc: entry.crc, turns };
@@ -128,6 +143,22 @@ impl Cache {
             self.unlink(frame);
             return frame;
         }
+    }
+
+    /// A frame nobody has, or of a page that nobody asks for, if one of the next few is. The others stay what they are.
+    fn cold_frame(&mut self) -> Option<usize> {
+        if self.used < self.frames.len() {
+            self.used += 1;
+            return Some(self.used - 1);
+        }
+        let frames = self.frames.len();
+        let next = (0..COLD_FRAMES.min(frames)).map(|n| (self.cold + n) % frames);
+        let is_cold = |&frame: &usize| self.frames[frame].turns == 0;
+        let (last, found) = ((self.cold + COLD_FRAMES) % frames, next.clone().find(is_cold));
+        self.cold = found.map_or(last, |frame| (frame + 1) % frames);
+        let frame = found?;
+        self.unlink(frame);
+        Some(frame)
     }
 
     /// Forgets a page whose place may be given to something else.
@@ -215,6 +246,28 @@ mod tests {
         }
         assert!(cache.get(entry(1), Worth::Index).is_some());
         assert!(cache.get(entry(2), Worth::Leaf).is_none());
+    }
+
+    #[test]
+    fn what_is_written_pushes_nothing_out_that_is_asked_for() {
+        let mut cache = Cache::new(40 * BLOCK);
+        let frames = u64::try_from(cache.frames.len()).unwrap();
+        // All but four are asked for again.
+        for n in 0..frames {
+            cache.put(entry(n), Worth::Leaf, &[1; BLOCK]);
+            assert!(n >= frames - 4 || cache.get(entry(n), Worth::Leaf).is_some());
+        }
+        for n in 1000..1400 {
+            cache.put_written(entry(n), Worth::Leaf, &[2; BLOCK]);
+        }
+        let has = |cache: &mut Cache, n| cache.get(entry(n), Worth::Leaf).is_some();
+        assert!((0..frames - 4).all(|n| has(&mut cache, n)));
+        let written = (1000..1400).filter(|n| has(&mut cache, *n)).count();
+        assert_eq!(written, 4);
+        // And all of them are kept where there is room.
+        let mut cache = Cache::new(40 * BLOCK);
+        (0..frames).for_each(|n| cache.put_written(entry(n), Worth::Leaf, &[2; BLOCK]));
+        assert!((0..frames).all(|n| has(&mut cache, n)));
     }
 
     #[test]

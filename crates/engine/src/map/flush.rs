@@ -108,7 +108,7 @@ impl<P: Pages> Map<P> {
         writer: &mut Writer,
         dropped: &mut Vec<(Flat, Place)>,
     ) -> Result<Vec<Table>> {
-        let versions = self.state.borrow().frozen.has_versions();
+        let (versions, pages) = (self.state.borrow().frozen.has_versions(), self.written());
         let mut checksums = Vec::with_capacity(ITEMS_MAX);
         let mut tables = Vec::new();
         let (mut at, mut place) = (0, Cursor::default());
@@ -123,7 +123,7 @@ impl<P: Pages> Map<P> {
             } else {
                 self.fill_run(writer, at, &mut place, &mut checksums).await?
             };
-            let (table, rest) = writer.finish(&self.pages, id).await?;
+            let (table, rest) = writer.finish(&pages, id).await?;
             tables.extend(table);
             at = filled.min(rest);
             // The next table comes upon it again.
@@ -140,10 +140,11 @@ impl<P: Pages> Map<P> {
         place: &mut Cursor,
         checksums: &mut Vec<u32>,
     ) -> Result<Flat> {
+        let pages = self.written();
         loop {
             let next = self.state.borrow().frozen.next(at, place, checksums, ITEMS_MAX);
             let Some((item, _)) = next else { return Ok(END) };
-            match writer.push(&self.pages, &item, Version::FIRST, checksums).await? {
+            match writer.push(&pages, &item, Version::FIRST, checksums).await? {
                 Pushed::Whole(_) => at = item.end(),
                 Pushed::Full(from) => return Ok(from),
             }
@@ -159,7 +160,7 @@ impl<P: Pages> Map<P> {
     ) -> Result<Flat> {
         let (mut outlet, mut place) = (Outlet::default(), Cursor::default());
         let mut checksums = Vec::with_capacity(ITEMS_MAX);
-        let (mut seen, mut layers) = (Seen::default(), Vec::new());
+        let (mut seen, mut layers, pages) = (Seen::default(), Vec::new(), self.written());
         loop {
             let (item, version) = {
                 let state = self.state.borrow();
@@ -173,16 +174,16 @@ impl<P: Pages> Map<P> {
             let Item { start, blocks, .. } = item;
             let full = if place.is_stacked {
                 let dropped = |place| dropped.push((start, place));
-                settle(&self.pages, &mut seen, start, &mut layers, dropped);
-                outlet.push(&self.pages, writer, (start, blocks), &mut layers).await?
+                settle(&pages, &mut seen, start, &mut layers, dropped);
+                outlet.push(&pages, writer, (start, blocks), &mut layers).await?
             } else {
-                outlet.push_one(&self.pages, writer, &item, version, &checksums).await?
+                outlet.push_one(&pages, writer, &item, version, &checksums).await?
             };
             if let Some(from) = full {
                 return Ok(from);
             }
             at = item.end();
         }
-        Ok(outlet.finish(&self.pages, writer).await?.unwrap_or(END))
+        Ok(outlet.finish(&pages, writer).await?.unwrap_or(END))
     }
 }

@@ -90,11 +90,12 @@ impl<P: Pages> Map<P> {
         writer.begin(width);
         let mut sources = upper;
         sources.push(lower);
-        let step = Step::new(&self.pages, sources, plan.reaches_last(), limit);
+        let pages = self.written();
+        let step = Step::new(&pages, sources, plan.reaches_last(), limit);
         let mut step = step.naming(named);
         let filled = step.fill(&mut writer, TABLE_LEAVES_LEAST.min(leaves / 4)).await;
         let finished = match filled {
-            Ok(()) => writer.finish(&self.pages, id).await,
+            Ok(()) => writer.finish(&pages, id).await,
             Err(e) => Err(e),
         };
         *self.merge_writer.borrow_mut() = Some(writer);

@@ -46,6 +46,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod writer;
+mod written;
 
 pub(crate) use check::{Checked, News, PageKind, empty_page};
 pub use count::{Span, Tally};

@@ -38,6 +38,15 @@ pub(crate) enum Kind {
     Filter = 5,
 }
 
+impl Kind {
+    /// What a page that was just encoded holds.
+    pub(super) fn of(page: &[u8; BLOCK]) -> Option<Self> {
+        let (head, _) = Head::ref_from_prefix(page).ok()?;
+        let all = [Self::Leaf, Self::Index, Self::Filters, Self::Holes, Self::Filter];
+        all.into_iter().find(|kind| head.kind == *kind as u8)
+    }
+}
+
 pub(super) const MAGIC: [u8; 4] = *b"FLmp";
 
 /// Widest field: what one unaligned 8-byte load can give at any bit offset.

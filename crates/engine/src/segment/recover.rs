@@ -73,6 +73,10 @@ fn telling(first: Option<Error>, other: Error) -> Error {
     }
 }
 
+fn no_redundancy() -> Error {
+    Error::new(Kind::Failed, "there is no redundancy")
+}
+
 impl Segments {
     /// Where blocks lie: the member and the offset on its drive in bytes.
     pub(super) fn locate(&self, target: Target<'_>) -> (Member, u64) {
@@ -144,6 +148,28 @@ impl Segments {
         Ok(())
     }
 
+    /// Refuses to read other units where too few drives may be read: those would be asked in vain by whoever asks again and
+    /// again.
+    fn check_enough(
+        &self,
+        target: Target<'_>,
+        trust: Trust,
+    ) -> std::result::Result<(), Unrecoverable> {
+        let geometry = target.info.geometry;
+        let (mut enough, mut absent) = (0, None);
+        for unit in (0..geometry.width()).filter(|&unit| unit != target.unit) {
+            let drive = target.info.member(target.stripe, unit).drive;
+            match self.drives.check_readable(drive, trust) {
+                Ok(()) => enough += 1,
+                Err(error) => absent = Some(telling(absent, error)),
+            }
+        }
+        if enough >= geometry.data() {
+            return Ok(());
+        }
+        Err(Unrecoverable::TooFew(absent.unwrap_or_else(no_redundancy)))
+    }
+
     /// Reads as many other units as it takes, data and P first. Those that are slow are not waited for while
     /// there are others.
     async fn gather(
@@ -153,6 +179,7 @@ impl Segments {
         len: usize,
         trust: Trust,
     ) -> std::result::Result<Gathered, Unrecoverable> {
+        self.check_enough(target, trust)?;
         let geometry = target.info.geometry;
         let mut units: Vec<Option<Buffer>> = (0..geometry.width()).map(|_| None).collect();
         let drive = |unit: usize| target.info.member(target.stripe, unit).drive;
@@ -176,8 +203,7 @@ impl Segments {
                 in_time += 1;
             }
             if reads.is_empty() {
-                let error = first_error
-                    .unwrap_or_else(|| Error::new(Kind::Failed, "there is no redundancy"));
+                let error = first_error.unwrap_or_else(no_redundancy);
                 return Err(Unrecoverable::TooFew(error));
             }
             let (late, hedge) = (self.drives.patience(), self.drives.hedge());

@@ -276,3 +276,64 @@ fn that_a_write_may_be_done_is_missed_where_it_is_not_hidden() {
         a_write_that_failed_and_may_be_done_is_not_read_as_if_it_were_not,
     );
 }
+
+/// A page of the map that nobody had read since it was written was on a drive that is gone: the blocks that it tells of were
+/// hidden with it, though they could be read.
+#[test]
+fn what_was_written_is_known_though_nobody_has_read_it_yet() {
+    for failing in [[0, 1], [2, 3]] {
+        reactor::simulate(86, async move {
+            let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 2, 86).await;
+            let settle = |shard: std::rc::Rc<crate::shard::Shard>| async move {
+                shard.destage.run_to_head().await?;
+                shard.keeper.compact(false).await?;
+                shard.keeper.flush().await
+            };
+            rig.pool.each(settle).await.unwrap();
+            failing.iter().for_each(|&n| rig.media[usize::from(n)].fail());
+            let (unsure, _) = write_until_it_fails(&mut rig, 87).await;
+            let counts = read_each(&rig, failing, unsure).await;
+            let is_unknown = |((lies, _), _): &(&(Lies, bool), &u64)| *lies == Lies::Unknown;
+            assert_eq!(counts.iter().find(is_unknown), None, "hidden");
+            assert!(counts.len() > 2, "{counts:?}");
+        });
+    }
+}
+
+/// Hosts ask again for what is not served, many times a second: each time all drives were asked, and those that are gone
+/// called faulty once more.
+#[test]
+fn what_cannot_be_served_is_not_asked_of_drives_again_and_again() {
+    reactor::simulate(88, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 88).await;
+        rig.settle().await;
+        rig.media[..2].iter().for_each(|drive| drive.fail());
+        write_until_it_fails(&mut rig, 89).await;
+        let mut lost = Vec::new();
+        for at in 0..rig.v.len() / BLOCK as u64 {
+            if rig.read_block(at).await.is_err() {
+                lost.push(at);
+            }
+        }
+        assert!(lost.len() > 50);
+        let asked = || async {
+            let drives = rig.pool.status().await.unwrap().drives;
+            let of = drives.iter().map(|drive| (drive.counters.reads, drive.counters.read_errors));
+            of.collect::<Vec<_>>()
+        };
+        assert!(rig.read_block(lost[0]).await.is_err());
+        let before = asked().await;
+        for at in lost.iter().take(100) {
+            assert_eq!(rig.read_block(*at).await.unwrap_err().kind, Kind::Failed);
+        }
+        let after = asked().await;
+        assert_eq!(after, before, "drives are asked in vain");
+        // Now and then: one may answer again.
+        reactor::sleep(Duration::from_secs(3)).await;
+        assert!(rig.read_block(lost[0]).await.is_err());
+        let again = asked().await;
+        let reads = |of: &[(u64, u64)]| of.iter().map(|(reads, _)| reads).sum::<u64>();
+        assert!((1..=4).contains(&(reads(&again) - reads(&after))), "{after:?} {again:?}");
+        assert!(again.iter().all(|(_, errors)| *errors < 20), "{again:?}");
+    });
+}

@@ -25,6 +25,10 @@ pub const NAME_MAX: usize = 64;
 /// Snapshots taken at one instant at most: one edit of the catalog has a record of each, and one of its volume.
 pub const SNAPSHOTS_AT_ONCE: usize = 800;
 
+/// Versions of a volume that snapshots and clones see at most: of a block that changed between all of them the map has as
+/// many, which one index page names.
+pub const VERSIONS_SEEN_MAX: usize = 1 << 16;
+
 /// Volumes of a group at most: they are rolled back together, and one edit of the catalog has three records of each then.
 pub const GROUP_VOLUMES_MAX: usize = 500;
 

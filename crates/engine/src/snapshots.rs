@@ -161,6 +161,12 @@ impl Snapshots {
         }
     }
 
+    /// How many versions of a view are seen.
+    #[must_use]
+    pub fn versions_seen(&self, view: View) -> usize {
+        if self.has_any() { self.seen.lock().get(&view).map_or(0, BTreeMap::len) } else { 0 }
+    }
+
     /// The last version of a view that anybody but hosts sees.
     #[must_use]
     pub fn last_seen(&self, view: View) -> Option<Version> {

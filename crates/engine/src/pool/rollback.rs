@@ -17,6 +17,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, EDIT_PAGES_MAX, Edit, Object, RECORDS, Record};
 use crate::limits::GROUP_VOLUMES_MAX;
 use crate::shard::{Shard, Taken};
+use crate::snapshots::Snapshots;
 use crate::volume::Volume;
 use crate::volume::state::{Lineage, Occupied, State};
 
@@ -44,7 +45,7 @@ const _: () = assert!(3 * GROUP_VOLUMES_MAX <= usize32(EDIT_PAGES_MAX) * RECORDS
 
 impl RollbackSpec {
     /// What is made of a volume; what is new gets views of this number and the next.
-    fn make(&self, catalog: &Catalog, next: u32) -> Result<Made> {
+    fn make(&self, catalog: &Catalog, next: u32, snapshots: &Snapshots) -> Result<Made> {
         let snapshot = find_snapshot(catalog, &self.volume, &self.snapshot)?;
         let mut before = find(catalog, &self.volume)?.clone();
         let after = Object {
@@ -69,7 +70,7 @@ impl RollbackSpec {
         if let Some((name, id)) = self.keep.clone() {
             let (volume, created) = (self.volume.clone(), self.created);
             let spec = SnapshotSpec { volume, name, id, created };
-            let taken = snapshot_to_take(catalog, &spec, next.checked_add(1))?;
+            let taken = snapshot_to_take(catalog, &spec, next.checked_add(1), snapshots)?;
             (before, kept) = (taken.0, Some(taken.1));
         }
         (before.deleted, before.detaching) = (true, false);
@@ -79,7 +80,12 @@ impl RollbackSpec {
 }
 
 /// The edit that takes volumes back.
-fn edit_of(specs: &[RollbackSpec], catalog: &Catalog, most: usize) -> Result<(Edit, Vec<Made>)> {
+fn edit_of(
+    specs: &[RollbackSpec],
+    catalog: &Catalog,
+    most: usize,
+    snapshots: &Snapshots,
+) -> Result<(Edit, Vec<Made>)> {
     if specs.len() > GROUP_VOLUMES_MAX {
         let what = format!(
             "at most {GROUP_VOLUMES_MAX} volumes are rolled back together, not {}",
@@ -91,7 +97,7 @@ fn edit_of(specs: &[RollbackSpec], catalog: &Catalog, most: usize) -> Result<(Ed
     let mut next = new_views(catalog, new, most)?.start;
     let (mut records, mut all, mut volumes) = (Vec::new(), Vec::new(), BTreeSet::new());
     for spec in specs {
-        let made = spec.make(catalog, next)?;
+        let made = spec.make(catalog, next, snapshots)?;
         if !volumes.insert(made.before.view) {
             return Err(invalid(format!("volume {} is named twice", spec.volume)));
         }
@@ -138,7 +144,7 @@ impl Pool {
         self.finish_shrinks(&names).await?;
         let common = &self.0.common;
         let most = common.superblock.objects_max();
-        let edit = |catalog: &Catalog| edit_of(specs, catalog, most);
+        let edit = |catalog: &Catalog| edit_of(specs, catalog, most, &common.snapshots);
         common.superblock.catalog(|catalog| edit(catalog).map(drop))?;
         for spec in specs {
             self.carry_for_clone(&self.snapshot(&spec.volume, &spec.snapshot)?).await?;

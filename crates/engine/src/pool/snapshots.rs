@@ -15,8 +15,9 @@ use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog, EDIT_PAGES_MAX, Edit, Object, RECORDS, Record};
 use crate::format::check_name;
-use crate::limits::SNAPSHOTS_AT_ONCE;
+use crate::limits::{SNAPSHOTS_AT_ONCE, VERSIONS_SEEN_MAX};
 use crate::shard::{Shard, Taken};
+use crate::snapshots::Snapshots;
 use crate::volume::Volume;
 use crate::volume::state::State;
 
@@ -86,6 +87,7 @@ pub(super) fn snapshot_to_take(
     catalog: &Catalog,
     spec: &SnapshotSpec,
     view: Option<u32>,
+    snapshots: &Snapshots,
 ) -> Result<(Object, (Object, Taken))> {
     let SnapshotSpec { volume, name, id, created } = spec;
     let of = find(catalog, volume)?;
@@ -93,6 +95,12 @@ pub(super) fn snapshot_to_take(
     if catalog.find_snapshot(of.view, name).is_some() {
         let what = format!("a snapshot is called {volume}@{name} already");
         return Err(Error::new(Kind::Exists, what));
+    }
+    if snapshots.versions_seen(of.view) >= VERSIONS_SEEN_MAX {
+        let what = format!(
+            "volume {volume} has {VERSIONS_SEEN_MAX} snapshots, with those that only clones need, as many as a volume can have: delete some first"
+        );
+        return Err(Error::new(Kind::Full, what));
     }
     let view = view.map(View::new).filter(|view| !view.is_shared());
     let next = of.version().get().checked_add(1).and_then(Version::new);
@@ -115,7 +123,12 @@ pub(super) fn snapshot_to_take(
 }
 
 /// The edit that takes snapshots.
-fn edit_to_take(catalog: &Catalog, specs: &[SnapshotSpec], most: usize) -> Result<(Edit, Made)> {
+fn edit_to_take(
+    catalog: &Catalog,
+    specs: &[SnapshotSpec],
+    most: usize,
+    snapshots: &Snapshots,
+) -> Result<(Edit, Made)> {
     let mut volumes = BTreeSet::new();
     let (mut records, mut made) = (Vec::new(), Vec::new());
     if specs.len() > SNAPSHOTS_AT_ONCE {
@@ -131,7 +144,7 @@ fn edit_to_take(catalog: &Catalog, specs: &[SnapshotSpec], most: usize) -> Resul
     }
     for (n, spec) in (0..).zip(specs) {
         let view = catalog.next_view().checked_add(n);
-        let (of, (snapshot, taken)) = snapshot_to_take(catalog, spec, view)?;
+        let (of, (snapshot, taken)) = snapshot_to_take(catalog, spec, view, snapshots)?;
         if !volumes.insert(of.view) {
             return Err(invalid(format!("volume {} is named twice", spec.volume)));
         }
@@ -174,7 +187,7 @@ impl Pool {
         let volumes: Vec<_> = names.iter().filter_map(|name| self.volume(name).ok()).collect();
         let states = volumes.iter().map(|volume| (&*volume.state, volume.len()));
         let paused = self.pause_reserved(states).await?;
-        let take = |catalog: &Catalog| edit_to_take(catalog, specs, most);
+        let take = |catalog: &Catalog| edit_to_take(catalog, specs, most, &common.snapshots);
         let made = common.superblock.change_catalog(take).await?;
         // Before anything is written that would replace what they see.
         for (_, Taken { view, sees, .. }) in &made {

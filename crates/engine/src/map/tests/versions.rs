@@ -453,6 +453,32 @@ fn pages_without_versions_are_what_they_were() {
 /// Bytes of all pages, one after another, behind the manifest, and their checksum.
 const GOLDEN: (u32, u32) = (709_252, 3_473_343_797);
 
+/// As many as snapshots of a volume can see, each somewhere else: one index page names all leaves of that stack.
+#[test]
+fn a_block_has_a_version_for_each_snapshot_that_a_volume_can_have() {
+    let most = u32_of(crate::limits::VERSIONS_SEEN_MAX);
+    for trims in [false, true] {
+        let map = map();
+        let seen = |n: u32| n * 127;
+        take(&map, (0..most).map(seen));
+        for n in 0..=most {
+            if trims && n % 2 == 1 {
+                now(map.reserve(2)).unwrap();
+                map.insert_hole(VIEW, version(seen(n)), 10, 1);
+            } else {
+                put(&map, 10, seen(n), u64::from(n.wrapping_mul(0x9e37_79b9) >> 4));
+            }
+        }
+        now(map.flush()).unwrap();
+        now(map.compact()).unwrap();
+        for n in [0, 1, 2, most / 2, most - 1, most] {
+            let wanted = user(u64::from(n.wrapping_mul(0x9e37_79b9) >> 4));
+            let wanted = (!trims || n % 2 == 0).then_some(wanted);
+            assert_eq!(place(&map, 10, version(seen(n))), wanted, "version {n}");
+        }
+    }
+}
+
 /// A block that got a name while an old version of it is where it lies was told of twice, and counted twice.
 #[test]
 fn an_old_version_of_what_has_a_name_refers_to_it() {

@@ -580,3 +580,32 @@ fn what_snapshots_rely_on_is_missed() {
     misses(Step::ReclaimLooksBack, "", old_versions_that_are_moved_are_found);
     misses(Step::SweepKeepsOld, "", old_versions_that_are_moved_are_found);
 }
+
+/// Of a block that is written and trimmed in turn the map has as many versions as there are snapshots: more than an index page
+/// names ended the shard.
+#[test]
+fn a_volume_has_no_more_snapshots_than_the_map_has_versions_of_a_block() {
+    reactor::simulate(1, async {
+        let (_, _, pool, v) = made(1).await;
+        let most = u32::try_from(crate::limits::VERSIONS_SEEN_MAX).unwrap();
+        put(&v, &mut Model::new(), 0, 1, 1).await;
+        take(&pool, "mon").await;
+        // As if so many had been taken.
+        let (snapshots, view) = (&pool.0.common.snapshots, v.state.view);
+        let seen = |n| crate::address::Version::new(1000 + n).unwrap();
+        (1..most).for_each(|n| snapshots.add(view, seen(n)));
+        let refused = pool.take_snapshots(vec![named("db", "tue")]).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Full);
+        assert!(refused.to_string().contains("65536 snapshots"), "{refused}");
+        let spec = RollbackSpec {
+            volume: "db".into(),
+            snapshot: "mon".into(),
+            keep: Some(("before".into(), [7; 16])),
+            created: 0,
+        };
+        assert_eq!(pool.rollback_volumes(vec![spec]).await.unwrap_err().kind, Kind::Full);
+        snapshots.remove(view, seen(1));
+        take(&pool, "tue").await;
+        pool.close().await.unwrap();
+    });
+}

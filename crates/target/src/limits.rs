@@ -257,6 +257,11 @@ pub const VOLUME_COMPARE_BYTES: usize = 64 << 10;
 /// Between two attempts to end a direct write window where somebody waits for that: hosts that reset a controller wait
 /// for some seconds.
 pub const WINDOW_END_PAUSE: Duration = Duration::from_secs(2);
+/// Direct write windows of a namespace are granted once in so long, after so many at once: each has its pool's catalog
+/// written. Hosts ask for another a second after the last one ended; programs that are started one after the other are
+/// within the latter.
+pub const WINDOW_GRANT_EVERY: Duration = Duration::from_secs(1);
+pub const WINDOW_GRANTS_AT_ONCE: usize = 8;
 
 // ---- Metrics ------------------------------------------------------------------------------
 

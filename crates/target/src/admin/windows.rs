@@ -12,6 +12,7 @@ use window::{RING_BYTES_MAX, RING_BYTES_MIN};
 use super::{Fault, Outcome, prepare};
 use crate::controller::Controller;
 use crate::namespace::{Backend, Namespace};
+use crate::queue::AFTER_SHORTLY;
 use crate::reservation::CommandGroup;
 use crate::windows::{Asker, Refused, Wanted};
 
@@ -21,7 +22,7 @@ impl From<Refused> for Fault {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Never => Status::NO_WINDOW.with_dnr().into(),
-            Refused::Busy => Status::WINDOW_BUSY.into(),
+            Refused::Busy => Status::WINDOW_BUSY.with_retry_delay(AFTER_SHORTLY).into(),
             Refused::RingBytes => Self::field(12, 0),
             Refused::Failed => Status::INTERNAL_ERROR.into(),
         }

@@ -3,6 +3,7 @@
 //! way comes to its end whatever becomes of the command that began it.
 
 mod association;
+mod pace;
 mod shared;
 #[cfg(test)]
 pub(crate) mod stub;

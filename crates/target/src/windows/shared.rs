@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use reactor::cross_core::Watch;
 
+use super::pace::Pace;
 use super::{Association, Granted, Refused, Wanted, Windows};
 use crate::limits::WINDOW_END_PAUSE;
 use crate::reservation::HostId;
@@ -76,6 +77,7 @@ struct State {
     failures: u64,
     /// Somebody waits to try that again.
     tries_again: bool,
+    pace: Pace,
 }
 
 impl State {
@@ -149,7 +151,8 @@ impl Shared {
     }
 
     /// Asks for a window. A host that has it is given another in its place. `check` looks once more whether the asker
-    /// may have it, when whoever changes that either has changed it, or will end what is granted.
+    /// may have it, when whoever changes that either has changed it, or will end what is granted. One that is asked for
+    /// again and again is granted at a pace; what was granted before stands meanwhile.
     ///
     /// # Errors
     /// `E` as `check` says, or made of why there is none.
@@ -169,6 +172,8 @@ impl Shared {
         asker.who.association.asks();
         let is_anothers = held.is_some_and(|held| !held.is_of(&asker.who) && held.may_stand());
         let checked = if is_anothers { Err(Refused::Busy.into()) } else { check() };
+        let is_due = || self.0.change(|state| state.pace.take(reactor::now()));
+        let checked = checked.and_then(|()| is_due().then_some(()).ok_or(E::from(Refused::Busy)));
         if let Err(refused) = checked {
             self.change(|state| state.under_way = None);
             return Err(refused);

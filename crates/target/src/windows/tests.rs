@@ -8,7 +8,7 @@ use window::Grant;
 
 use super::stub::Stub;
 use super::{Asker, NotEnded, Refused, Shared, Wanted, Who, Windows};
-use crate::limits::WINDOW_END_PAUSE;
+use crate::limits::{WINDOW_END_PAUSE, WINDOW_GRANT_EVERY, WINDOW_GRANTS_AT_ONCE};
 use crate::reservation::HostId;
 
 fn who(host: u8) -> Who {
@@ -317,5 +317,41 @@ fn a_grant_that_nobody_waits_for_any_more_is_noted_all_the_same() {
         place.stub.hold(false);
         assert!(place.shared.is_held());
         assert_eq!(place.ask(&theirs).await, Err(Refused::Busy));
+    });
+}
+
+/// Each that is granted has the pool's catalog written: a host that asked in a loop had it be written without bound.
+#[test]
+fn a_host_that_asks_without_end_is_granted_one_now_and_then() {
+    run(async {
+        let place = Place::new();
+        let (mine, theirs) = (who(1), who(2));
+        for _ in 0..WINDOW_GRANTS_AT_ONCE {
+            place.ask(&mine).await.unwrap();
+        }
+        let last = place.stub.standing();
+        for _ in 0..1000 {
+            assert_eq!(place.ask(&mine).await, Err(Refused::Busy));
+        }
+        assert_eq!(place.stub.asked().len(), WINDOW_GRANTS_AT_ONCE, "nobody is asked for those");
+        assert_eq!(place.stub.standing(), last, "as it was");
+        reactor::sleep(WINDOW_GRANT_EVERY).await;
+        assert!(place.ask(&mine).await.is_ok());
+        assert_eq!(place.ask(&mine).await, Err(Refused::Busy));
+        // What is refused anyway does not count.
+        reactor::sleep(WINDOW_GRANT_EVERY).await;
+        for _ in 0..100 {
+            assert_eq!(place.ask(&theirs).await, Err(Refused::Busy));
+            let refused = place.shared.grant(place.asker(&mine), || Err(Refused::Never)).await;
+            assert_eq!(refused, Err(Refused::Never));
+        }
+        assert!(place.ask(&mine).await.is_ok());
+        // Another namespace's are its own.
+        assert!(Place::new().ask(&mine).await.is_ok());
+        reactor::sleep(WINDOW_GRANT_EVERY * 100).await;
+        for _ in 0..WINDOW_GRANTS_AT_ONCE {
+            place.ask(&mine).await.unwrap();
+        }
+        assert_eq!(place.ask(&mine).await, Err(Refused::Busy), "no more than that at once");
     });
 }

@@ -19,6 +19,7 @@ use window::Grant;
 use zerocopy::FromBytes;
 
 use super::{add_volume, until_empty, with_target};
+use crate::limits::WINDOW_GRANTS_AT_ONCE;
 use crate::registry::{Draining, Target};
 use crate::rig::{HOST, SUBSYSTEM, nqn};
 use crate::testing::peer::{Guest, PLAIN, Peer, Seen, admin, write};
@@ -181,6 +182,29 @@ fn what_cannot_be_asked_is_refused_and_the_field_named() {
             assert!(refused.is(status) && refused.dnr() == is_final, "{refused:?}");
             assert!(refused.more(), "{refused:?}");
         }
+    });
+}
+
+#[test]
+fn who_asks_for_windows_without_end_is_told_when_to_ask_again() {
+    with_windows(|address, _, stub| async move {
+        let (mut mine, _) = admin(address).await;
+        let mut set = Sqe::new(admin_opcode::SET_FEATURES, 5, 0);
+        set.cdw10 = u32::from(nvme::feature::fid::HOST_BEHAVIOR).into();
+        set.dptr = Sgl::in_capsule(0, 512);
+        let mut behavior = [0; 512];
+        for delay in [0, 1] {
+            behavior[0] = delay;
+            mine.command(&set, &behavior).await;
+            assert_eq!(mine.response().await.status(), Status::SUCCESS);
+            for _ in stub.asked().len()..WINDOW_GRANTS_AT_ONCE {
+                receive(&mut mine).await.unwrap();
+            }
+            let refused = receive(&mut mine).await.unwrap_err();
+            assert!(refused.is(Status::WINDOW_BUSY) && !refused.dnr(), "{refused:?}");
+            assert_eq!(refused.retry_delay(), delay.into(), "CRDT1: {refused:?}");
+        }
+        assert_eq!(stub.asked().len(), WINDOW_GRANTS_AT_ONCE);
     });
 }
 

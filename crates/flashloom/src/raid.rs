@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hostraid::{Assemble, Claim, Create, Found, Health, Level, Member, Set, Volume, inspect};
 use indicatif::ProgressBar;
-use initiator::{Namespace, Remote};
+use initiator::{Namespace, Remote, WindowUse};
 use reactor::{Config, join_all};
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use crate::cli::{AttachArgs, ConnectArgs, Global, MemberSpec, RaidVerb, SetArgs,
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{print, table};
 use crate::paths;
+use crate::window::Place;
 
 /// After this long without its target a member is gone, where nobody says otherwise: all of the set waits for it.
 const FAST_IO_FAIL: Duration = Duration::from_secs(10);
@@ -50,25 +51,26 @@ fn remote(connect: &ConnectArgs, spec: &MemberSpec) -> (Remote, u32) {
     (remote, spec.nsid.unwrap_or(connect.nsid))
 }
 
-async fn attach_one(connect: &ConnectArgs, spec: &MemberSpec) -> Result<Member, Failure> {
+/// Before a failure of a member.
+fn of_member(spec: &MemberSpec) -> impl Fn(Failure) -> Failure {
+    move |failure| Failure { message: format!("{spec}: {}", failure.message), ..failure }
+}
+
+async fn attach_one(connect: &ConnectArgs, spec: &MemberSpec) -> Result<Namespace, Failure> {
     let (remote, nsid) = remote(connect, spec);
-    let namespace = Namespace::attach(&remote, nsid).await.map_err(|error| {
-        let failure = Failure::from(error);
-        Failure { message: format!("{spec}: {}", failure.message), ..failure }
-    })?;
-    Ok(Member::Namespace(namespace))
+    Namespace::attach(&remote, nsid).await.map_err(|error| of_member(spec)(error.into()))
 }
 
 /// Those that answer, and those that do not.
 async fn attach_all(
     connect: &ConnectArgs,
     specs: &[MemberSpec],
-) -> (Vec<Member>, Vec<(MemberSpec, Failure)>) {
+) -> (Vec<(MemberSpec, Namespace)>, Vec<(MemberSpec, Failure)>) {
     let (mut members, mut gone) = (Vec::new(), Vec::new());
     let attached = join_all(specs.iter().map(|spec| attach_one(connect, spec))).await;
     for (spec, one) in specs.iter().zip(attached) {
         match one {
-            Ok(member) => members.push(member),
+            Ok(member) => members.push((spec.clone(), member)),
             Err(failure) => gone.push((spec.clone(), failure)),
         }
     }
@@ -79,16 +81,18 @@ async fn attach_all(
 async fn attach_every(of: &SetArgs) -> Result<Vec<Member>, Failure> {
     let (members, gone) = attach_all(&of.connect, &of.members).await;
     match gone.into_iter().next() {
-        None => Ok(members),
+        None => Ok(members.into_iter().map(|(_, member)| Member::Namespace(member)).collect()),
         Some((_, failure)) => Err(failure),
     }
 }
 
-/// Puts a set together; also the members that did not answer.
+/// Puts a set together, whose writes go to each member by a direct write window of it, if that is wanted; also the members
+/// that did not answer.
 async fn assemble(
     connect: &ConnectArgs,
     specs: &[MemberSpec],
     (degraded, take_over): (bool, bool),
+    wanted: WindowUse,
 ) -> Result<(Set, Vec<MemberSpec>), Failure> {
     let (members, gone) = attach_all(connect, specs).await;
     let mut absent = Vec::new();
@@ -101,12 +105,32 @@ async fn assemble(
         absent.push(spec);
     }
     let claim = Some(Claim::new(connect.remote().host.id, new_id(), take_over));
-    let set = Set::assemble(members, Assemble { degraded, claim }).await?;
+    let mut places = Vec::new();
+    let windowed = members.into_iter().map(|(spec, namespace)| {
+        let (member, place) = windowed(namespace, wanted);
+        places.extend(place.map(|place| (spec, place)));
+        member
+    });
+    let set = Set::assemble(windowed.collect(), Assemble { degraded, claim }).await?;
+    // Not before: it reserves its members, which ends windows.
+    for (spec, place) in places {
+        place.fill().await.map_err(of_member(&spec))?;
+        place.keep();
+    }
     Ok((set, absent))
 }
 
-/// What `attach` serves: a namespace, whose writes go by a direct write window if that is asked for, or the set of
-/// the members it was given. Members that are gone are looked after for as long as it is in use.
+/// A member, and the place of its window where one is wanted.
+fn windowed(namespace: Namespace, wanted: WindowUse) -> (Member, Option<Place>) {
+    if wanted == WindowUse::Off {
+        return (Member::Namespace(namespace), None);
+    }
+    let place = Place::of(namespace, wanted);
+    (Member::Namespace(place.namespace()), Some(place))
+}
+
+/// What `attach` serves: a namespace, or the set of the members it was given; writes go by direct write windows if that is
+/// asked for. Members that are gone are looked after for as long as it is in use.
 pub async fn open(args: &AttachArgs) -> Result<Volume, Failure> {
     let wanted = crate::window::of(args)?;
     if args.members.is_empty() {
@@ -114,14 +138,14 @@ pub async fn open(args: &AttachArgs) -> Result<Volume, Failure> {
         return Ok(crate::window::open(namespace, wanted).await?.into());
     }
     let (set, absent) =
-        assemble(&args.connect, &args.members, (args.degraded, args.take_over)).await?;
+        assemble(&args.connect, &args.members, (args.degraded, args.take_over), wanted).await?;
     // They end with the reactor.
-    drop(reactor::spawn(tend(set.clone(), absent, args.connect.clone())));
+    drop(reactor::spawn(tend(set.clone(), absent, args.connect.clone(), wanted)));
     Ok(set.into())
 }
 
 /// Takes members in that come back, and rebuilds them.
-async fn tend(set: Set, absent: Vec<MemberSpec>, connect: ConnectArgs) {
+async fn tend(set: Set, absent: Vec<MemberSpec>, connect: ConnectArgs, wanted: WindowUse) {
     let own = set.clone();
     drop(reactor::spawn(async move { own.tend(RETRY, None).await }));
     let mut absent = absent;
@@ -129,12 +153,17 @@ async fn tend(set: Set, absent: Vec<MemberSpec>, connect: ConnectArgs) {
         reactor::sleep(RETRY).await;
         let mut still = Vec::new();
         for spec in absent {
-            let Ok(member) = attach_one(&connect, &spec).await else {
+            let Ok(namespace) = attach_one(&connect, &spec).await else {
                 still.push(spec);
                 continue;
             };
+            let (member, place) = windowed(namespace, wanted);
             match set.join(member, new_id(), false).await {
-                Ok(joined) => tracing::info!("{spec} is back as member {}", joined.slot),
+                Ok(joined) => {
+                    tracing::info!("{spec} is back as member {}", joined.slot);
+                    // It has one when it can be had: the set is in use.
+                    place.into_iter().for_each(Place::keep);
+                }
                 Err(error) => tracing::warn!("{spec} is not taken in: {error}"),
             }
         }
@@ -263,7 +292,8 @@ async fn show(global: &Global, of: &SetArgs) -> Outcome {
     let mut all = Vec::new();
     for (index, spec) in of.members.iter().enumerate() {
         all.push(match attach_one(&of.connect, spec).await {
-            Ok(member) => {
+            Ok(namespace) => {
+                let member = Member::Namespace(namespace);
                 let found = inspect(index, &member).await;
                 member.shut_down().await;
                 shown(spec.to_string(), found)
@@ -317,7 +347,8 @@ struct Checked {
 }
 
 async fn check(global: &Global, of: &SetArgs, how: &UseArgs, repair: bool) -> Outcome {
-    let (set, _) = assemble(&of.connect, &of.members, (how.degraded, how.take_over)).await?;
+    let (set, _) =
+        assemble(&of.connect, &of.members, (how.degraded, how.take_over), WindowUse::Off).await?;
     let bar = bar(set.layout().stripes);
     let rate = how.rate.map(|rate| rate.bytes());
     let found = set.check(repair, rate, |done, _| bar.set_position(done)).await;
@@ -340,13 +371,14 @@ async fn check(global: &Global, of: &SetArgs, how: &UseArgs, repair: bool) -> Ou
 }
 
 async fn rebuild(of: &SetArgs, how: &UseArgs, add: Option<&MemberSpec>, force: bool) -> Outcome {
-    let (set, _) = assemble(&of.connect, &of.members, (how.degraded, how.take_over)).await?;
+    let (set, _) =
+        assemble(&of.connect, &of.members, (how.degraded, how.take_over), WindowUse::Off).await?;
     let done = async {
         for (_, member) in set.lost_members() {
             set.join(member, new_id(), force).await?;
         }
         if let Some(spec) = add {
-            let member = attach_one(&of.connect, spec).await?;
+            let member = Member::Namespace(attach_one(&of.connect, spec).await?);
             set.join(member, new_id(), force).await?;
         }
         let rate = how.rate.map(|rate| rate.bytes());

@@ -49,6 +49,7 @@ mod space;
 mod spares;
 mod strangers;
 mod taken;
+mod two_rings;
 mod used;
 mod waits;
 mod windows;

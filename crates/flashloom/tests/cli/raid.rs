@@ -13,7 +13,7 @@ use stdx::Prng;
 const BLOCK: usize = 4096;
 
 /// Of all programs that use a set: after three times that, nothing of one that was killed is executed.
-const KEEP_ALIVE: &str = "--keep-alive-tmo 1s";
+pub const KEEP_ALIVE: &str = "--keep-alive-tmo 1s";
 
 /// A client of NBD: requests in flight, and what each block may hold.
 pub struct Client {
@@ -48,10 +48,19 @@ impl Client {
 
     /// The next reply's cookie.
     fn reply(&mut self) -> u64 {
+        self.reply_within(None).unwrap()
+    }
+
+    /// The same, if one comes within that time.
+    fn reply_within(&mut self, time: Option<Duration>) -> Option<u64> {
+        self.socket.set_read_timeout(time).unwrap();
         let mut reply = [0; 16];
-        self.socket.read_exact(&mut reply).unwrap();
+        match self.socket.read_exact(&mut reply) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
+            read => read.unwrap(),
+        }
         assert_eq!(reply[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], "an error");
-        u64::from_be_bytes(reply[8..].try_into().unwrap())
+        Some(u64::from_be_bytes(reply[8..].try_into().unwrap()))
     }
 
     fn read(&mut self, blocks: Range<usize>) -> Vec<u8> {
@@ -88,7 +97,17 @@ impl Contents {
         }
     }
 
-    /// The same when every request has been answered.
+    /// Whether every request is answered, none of them later than that after the one before.
+    pub fn settles_within(&mut self, client: &mut Client, time: Duration) -> bool {
+        while !client.flying.is_empty() {
+            let Some(cookie) = client.reply_within(Some(time)) else { return false };
+            let (blocks, stamp) = client.flying.remove(&cookie).unwrap();
+            blocks.for_each(|block| self.0[block] = vec![stamp]);
+        }
+        true
+    }
+
+    /// Reads all of it when every request has been answered.
     pub fn verify_all(&mut self, client: &mut Client) {
         while !client.flying.is_empty() {
             let (blocks, stamp) = client.reply_to();

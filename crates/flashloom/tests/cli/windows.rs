@@ -3,6 +3,8 @@
 //! `FLASHLOOM_KILLS` says how often either side is killed, `FLASHLOOM_SEED` from which seed; the default count suits every
 //! run of the tests.
 
+use std::net::SocketAddr;
+
 use stdx::prng::Prng;
 
 use super::crash::Load;
@@ -13,11 +15,11 @@ use super::*;
 /// Bytes of acknowledgements noted before a side is killed, at most: some thousands of writes.
 const NOTED_MAX: u64 = 60_000;
 
-const NQN: &str = "nqn.2026-11.io.flashloom:direct";
+pub const NQN: &str = "nqn.2026-11.io.flashloom:direct";
 
 /// A daemon with a pool whose log is in memory, of two shards, and a volume that is a namespace.
-fn made(dir: &Path, port: u16) -> Daemon {
-    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
+pub fn made(dir: &Path, at: impl Into<SocketAddr>) -> Daemon {
+    let serve = format!("serve memory:1MiB --listen {} --discovery off", at.into());
     let daemon = Daemon::start(dir, &serve);
     let drives: Vec<_> =
         (0..2).map(|n| format!("--drive {}/d{n},size=512MiB", dir.display())).collect();
@@ -39,7 +41,7 @@ fn writes_by_a_window_are_read_and_kept_whatever_happens_to_the_volume() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let port = free_port();
-    let daemon = made(dir, port);
+    let daemon = made(dir, ([127, 0, 0, 1], port));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
     let load = "--rw randrw --rwmixread 30 --size 16MiB --iodepth 1 --verify --window require";
     let load = format!("{load} --runtime 60m --rate-iops 3000 {to}");
@@ -79,7 +81,7 @@ fn what_a_window_took_is_there_after_kills_of_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let port = free_port();
-    let mut daemon = made(dir, port);
+    let mut daemon = made(dir, ([127, 0, 0, 1], port));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
     let load = "--rw randwrite --size 16MiB --iodepth 1 --verify --window auto --reconnect 60s";
     let load = format!("{load} --runtime 60m --rate-iops 5000 {to}");
@@ -124,7 +126,7 @@ fn what_an_attached_disk_wrote_by_a_window_is_there_after_kills() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let port = free_port();
-    let daemon = made(dir, port);
+    let daemon = made(dir, ([127, 0, 0, 1], port));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
     let attached = Attached::of(dir, &format!("{to} --window require"));
     let mut client = Client::new(&attached.socket);
@@ -152,6 +154,9 @@ fn what_an_attached_disk_wrote_by_a_window_is_there_after_kills() {
     daemon.stop();
 }
 
+/// Who is killed, by turns.
+const KINDS: [&str; 3] = ["host", "daemon", "both"];
+
 #[test]
 fn nothing_that_was_written_by_a_window_is_lost_however_often_either_side_is_killed() {
     let dir = tempfile::tempdir().unwrap();
@@ -159,8 +164,9 @@ fn nothing_that_was_written_by_a_window_is_lost_however_often_either_side_is_kil
     let (kills, seed) = (number("FLASHLOOM_KILLS", 6), number("FLASHLOOM_SEED", 1));
     let mut prng = Prng::new(seed);
     let port = free_port();
-    let mut daemon = made(dir, port);
+    let mut daemon = made(dir, ([127, 0, 0, 1], port));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
+    let mut counts = [0; KINDS.len()];
     for round in 0..kills {
         let journal = dir.join(format!("acks-{round}"));
         let bytes = ["4096", "16384"][usize::from(prng.below(4) == 0)];
@@ -168,30 +174,31 @@ fn nothing_that_was_written_by_a_window_is_lost_however_often_either_side_is_kil
         let load = format!("{load} --window require --reconnect 60s --runtime 60m {to}");
         let mut load = Load::keeping(dir, journal.clone(), &load);
         assert!(load.goes_on(1 + prng.below(NOTED_MAX)), "the load is over");
-        let killed = match prng.below(3) {
-            0 => {
-                drop(load);
-                "host"
-            }
+        let kind = usize::try_from(round).unwrap() % KINDS.len();
+        match kind {
+            0 => drop(load),
             // Dropped is killed, with -9.
             1 => {
                 drop(daemon);
                 daemon = Daemon::start(dir, "serve");
                 assert!(load.goes_on(1), "the load is over");
                 drop(load);
-                "daemon"
             }
             _ => {
                 drop((daemon, load));
                 daemon = Daemon::start(dir, "serve");
-                "both"
             }
-        };
+        }
         let check = format!("bench --check --journal {} {to}", journal.display());
         let verify = json(dir, &check)["jobs"][0]["flashloom"]["verify"].take();
+        let killed = KINDS[kind];
         assert_eq!(verify["verified_bytes"], verify["acknowledged_bytes"], "{killed}: {verify}");
         println!("seed {seed}, kill {round}, {killed}: {verify}");
+        counts[kind] += 1;
         fs::remove_file(&journal).unwrap();
     }
     daemon.stop();
+    println!(
+        "seed {seed}: {kills} kills {KINDS:?} {counts:?}: nothing that was acknowledged is lost"
+    );
 }

@@ -36,7 +36,6 @@ const TYPED: &[Wrong] = &[
     ("bench --verify=md5 --size 1MiB", 2, "leave the method out"),
     ("bench job.fio", 2, "`flashloom bench --job-file FILE` takes jobs in TOML"),
     ("attach --nbd unix:@/s --window open", 2, "off, auto, shm, rdma or require"),
-    ("attach --nbd unix:@/s --member nsid=1 --window shm", 1, "has no direct write window"),
     ("attach --nbd unix:@/s --read-only --window require", 1, "nothing is written with"),
     ("status", 4, "start one with `flashloom serve`"),
     ("check-config @/none.toml", 3, "name a readable TOML file"),

@@ -91,15 +91,24 @@ impl Namespace {
             return Ok(None);
         }
         let shared = Arc::<SharedWindow>::default();
+        self.fill_window(&shared, wanted).await?;
+        Ok(Some(shared))
+    }
+
+    /// Puts a window in that place, if it can be had: where none is required, there may be one later.
+    ///
+    /// # Errors
+    /// As [`Namespace::open_window`].
+    pub async fn fill_window(&self, shared: &SharedWindow, wanted: WindowUse) -> Result<(), Error> {
         let asked = match wanted {
+            WindowUse::Off => None,
             WindowUse::Require => self.required_window().await.map(Some)?,
-            // There may be one later.
             _ => self.window(wanted, 0).await.ok(),
         };
         if let Some(window) = asked {
             shared.put(window).await;
         }
-        Ok(Some(shared))
+        Ok(())
     }
 
     /// The same namespace with its writes going by the window that is in this place, as far as there is one and it takes

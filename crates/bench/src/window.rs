@@ -76,6 +76,13 @@ fn floor(a: Arguments, bytes: usize) -> Result<Histogram> {
     Ok(latency)
 }
 
+/// 50th and 99th percentile of what one copy of the floor takes, in nanoseconds.
+pub fn floor_of(ring: u64, bytes: usize) -> std::result::Result<[u64; 2], String> {
+    let a = Arguments { ring, copies: 1, eager: false, writes: 100_000, rounds: 1 };
+    let latency = floor(a, bytes).map_err(|error| error.to_string())?;
+    Ok([50.0, 99.0].map(|at| latency.percentile(at)))
+}
+
 /// Takes records until told that there are no more.
 fn take(a: Arguments, mut taker: Taker, over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {

@@ -15,6 +15,7 @@ use crate::cli::{Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{emit, json, table};
 use crate::progress;
+use crate::raid;
 
 mod cpu;
 mod folder;
@@ -86,6 +87,7 @@ fn plan(global: &Global, args: &BenchArgs, depth: Option<&str>) -> Outcome<Plan>
     if let Some(depth) = depth {
         base.set("iodepth", depth).map_err(Failure::from)?;
     }
+    base.use_set(args.members.iter().map(|spec| raid::remote(&args.connect, spec)).collect());
     if args.check {
         base.check_journal();
     }

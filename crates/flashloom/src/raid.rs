@@ -33,7 +33,7 @@ impl From<hostraid::Error> for Failure {
 }
 
 /// Whom to connect to for a member, and its namespace.
-fn remote(connect: &ConnectArgs, spec: &MemberSpec) -> (Remote, u32) {
+pub fn remote(connect: &ConnectArgs, spec: &MemberSpec) -> (Remote, u32) {
     let mut remote = connect.remote();
     if let Some(traddr) = &spec.traddr {
         remote.go_to(traddr);
@@ -104,7 +104,7 @@ async fn assemble(
         tracing::warn!("{}", failure.message);
         absent.push(spec);
     }
-    let claim = Some(Claim::new(connect.remote().host.id, new_id(), take_over));
+    let claim = Some(claim(&connect.remote(), take_over));
     let mut places = Vec::new();
     let windowed = members.into_iter().map(|(spec, namespace)| {
         let (member, place) = windowed(namespace, wanted);
@@ -118,6 +118,11 @@ async fn assemble(
         place.keep();
     }
     Ok((set, absent))
+}
+
+/// As whom this program uses a set.
+pub fn claim(remote: &Remote, take_over: bool) -> Claim {
+    Claim::new(remote.host.id, new_id(), take_over)
 }
 
 /// A member, and the place of its window where one is wanted.

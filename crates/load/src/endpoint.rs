@@ -8,6 +8,8 @@ use reactor::buffer::{self, Buffer};
 use reactor::file::File;
 use stdx::num::usize32;
 
+use crate::set::Open;
+
 /// Runs commands; what differs is behind it.
 #[derive(Clone)]
 pub enum Endpoint {
@@ -18,6 +20,8 @@ pub enum Endpoint {
         /// What its writes go by, as far as that takes them.
         window: Option<Arc<SharedWindow>>,
     },
+    /// Namespaces of several targets as one.
+    Set(Open),
     /// A file or block device, through the ring of the same reactor.
     File {
         /// The file.
@@ -79,7 +83,7 @@ impl Endpoint {
             Self::Namespace { namespace, window } => {
                 Self::Namespace { namespace: namespace.at_home(nth), window: window.clone() }
             }
-            Self::File { .. } => self.clone(),
+            Self::Set(_) | Self::File { .. } => self.clone(),
         }
     }
 
@@ -88,10 +92,15 @@ impl Endpoint {
         matches!(self, Self::Namespace { window: Some(_), .. })
     }
 
+    const fn is_set(&self) -> bool {
+        matches!(self, Self::Set(_))
+    }
+
     /// Writes that a window took.
     pub fn direct_writes(&self) -> u64 {
         match self {
             Self::Namespace { window: Some(window), .. } => window.writes(),
+            Self::Set(open) => open.direct_writes(),
             Self::Namespace { .. } | Self::File { .. } => 0,
         }
     }
@@ -100,10 +109,11 @@ impl Endpoint {
     /// send is `payload`.
     pub async fn room(&self, largest: u32, own: bool, payload: &Rc<[u8]>) -> Room {
         match self {
-            Self::Namespace { .. } if own => {
+            // A set reads into it whether anybody looks or not.
+            Self::Namespace { .. } | Self::Set(_) if own || self.is_set() => {
                 Room::Namespace(vec![0; usize32(largest)].into_boxed_slice().into())
             }
-            Self::Namespace { .. } => Room::Namespace(Rc::clone(payload).into()),
+            Self::Namespace { .. } | Self::Set(_) => Room::Namespace(Rc::clone(payload).into()),
             Self::File { .. } => {
                 let mut buffer = buffer::alloc(usize32(largest)).await;
                 if payload.len() == buffer.len() {
@@ -132,6 +142,15 @@ impl Endpoint {
                     namespace.read(lba, blocks, buffer).await
                 } else {
                     namespace.read_past(lba, blocks).await
+                };
+                Ok(done?)
+            }
+            (Self::Set(Open { set, .. }), Room::Namespace(buffer)) => {
+                let Move { lba, blocks, .. } = command;
+                let done = if command.write {
+                    set.write(lba, blocks, buffer, Fua::No).await
+                } else {
+                    set.read(lba, blocks, buffer).await
                 };
                 Ok(done?)
             }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hostraid::Claim;
 use initiator::{HostIdentity, Options, PathPolicy, Remote, WindowUse};
 use reactor::PollPolicy;
 
@@ -39,7 +40,7 @@ impl Plan {
     #[must_use]
     pub fn without_window(&self) -> Vec<usize> {
         let wants = |job: &Job| {
-            let is_namespace = matches!(job.target, Target::Namespace { .. });
+            let is_namespace = !matches!(job.target, Target::File(_));
             job.window == WindowUse::Auto && job.pattern.writes() && is_namespace
         };
         let mut have: Vec<&Job> = self.jobs.iter().filter(|job| job.asks_for_window()).collect();
@@ -74,6 +75,13 @@ pub enum Target {
         /// How commands are spread over the paths.
         policy: PathPolicy,
     },
+    /// Namespaces of several targets, as one by RAID at the host. One thread uses it, of one job.
+    Set {
+        /// How to connect to each member, and its namespace.
+        members: Vec<(Remote, u32)>,
+        /// As whom it is used.
+        claim: Claim,
+    },
     /// A file or block device on this machine, past the page cache: what a namespace is compared with.
     File(PathBuf),
 }
@@ -97,7 +105,7 @@ impl Target {
     pub fn nsid(&self) -> u32 {
         match self {
             Self::Namespace { nsid, .. } => *nsid,
-            Self::File(_) => 1,
+            Self::Set { .. } | Self::File(_) => 1,
         }
     }
 
@@ -108,6 +116,10 @@ impl Target {
             Self::Namespace { remotes, nsid, .. } => {
                 let subnqn = remotes.first().map_or("", |remote| &remote.subnqn);
                 format!("{subnqn}:{nsid}")
+            }
+            Self::Set { members, .. } => {
+                let each = |(remote, nsid): &(Remote, u32)| format!("{}:{nsid}", remote.subnqn);
+                members.iter().map(each).collect::<Vec<_>>().join("+")
             }
             Self::File(path) => path.display().to_string(),
         }
@@ -123,6 +135,7 @@ impl Target {
                 let place = |r: &Remote| (r.traddr.clone(), r.trsvcid, r.subnqn.clone());
                 x == y && a.iter().any(|a| b.iter().any(|b| place(a) == place(b)))
             }
+            (Self::Set { members: a, .. }, Self::Set { members: b, .. }) => a == b,
             (Self::File(a), Self::File(b)) => a == b,
             _ => false,
         }
@@ -362,6 +375,13 @@ impl Job {
         if nsid == 0 || nsid == u32::MAX {
             return fail(format!("nsid {nsid} is not a namespace"));
         }
+        if matches!(self.target, Target::Set { .. })
+            && (self.threads().len() > 1 || self.queues > 1)
+        {
+            return fail(
+                "one queue of one thread uses a set: give one CPU and one queue".to_owned(),
+            );
+        }
         if self.reconnect.is_some() && matches!(self.target, Target::File(_)) {
             return fail("a file does not go away: it takes no reconnect".to_owned());
         }
@@ -396,6 +416,12 @@ impl Plan {
                 *at != index && other.pattern.writes() && job.meets(other)
             };
             let spoiler = self.jobs.iter().enumerate().find(spoils);
+            let is_set = matches!(job.target, Target::Set { .. });
+            let has_set = |other: &Job| job.target.same(&other.target);
+            if is_set && self.jobs[..index].iter().any(has_set) {
+                let what = "one job uses a set at a time, not several";
+                return Err(Error::Job(format!("job `{}`: {what}", job.name)));
+            }
             let rival = |other: &Job| other.asks_for_window() && job.target.same(&other.target);
             if job.asks_for_window() && self.jobs[..index].iter().any(rival) {
                 let what = "one job of a namespace has its direct write window, not several";

@@ -20,6 +20,7 @@ mod pace;
 mod report;
 mod series;
 mod session;
+mod set;
 mod share;
 mod sizes;
 mod sum;

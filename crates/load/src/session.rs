@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use initiator::{Fencing, Namespace, Options, PathState, Remote};
+use initiator::{Fencing, Namespace, Options, PathState, Remote, WindowUse};
 use reactor::file::{File, OpenOptions};
 
 use crate::Error;
@@ -18,6 +18,7 @@ use crate::endpoint::Endpoint;
 use crate::gate::{Gate, Stage};
 use crate::job::{Job, Plan, Target};
 use crate::limits::{IO_DEPTH_MAX, RECONNECT_KEEP_ALIVE_NS, RECONNECT_NS};
+use crate::set::Open;
 use crate::share::{Session, Share};
 use crate::worker::{Before, Fault, Live, Outcome, Worker};
 
@@ -82,6 +83,13 @@ async fn look(job: &Job) -> Result<Session, Error> {
             let _ = namespace.shut_down().await;
             Ok(session)
         }
+        Target::Set { members, claim } => {
+            let open = Open::of(&job.name, members, *claim, WindowUse::Off).await?;
+            let session = Session::of_set(&open.set);
+            // The next one finds that it ended in order, and waits for nothing.
+            let _ = open.set.shut_down().await;
+            Ok(session)
+        }
         Target::File(path) => open(path, job)
             .and_then(Session::of_file)
             .map_err(|source| Error::File { job: job.name.clone(), path: path.clone(), source }),
@@ -102,7 +110,7 @@ pub fn hold_files(plan: &Plan) -> Result<Vec<std::fs::File>, Error> {
     let paths: BTreeSet<_> = written
         .filter_map(|job| match &job.target {
             Target::File(path) => path.canonicalize().ok(),
-            Target::Namespace { .. } => None,
+            Target::Namespace { .. } | Target::Set { .. } => None,
         })
         .collect();
     let mut held = Vec::new();
@@ -179,12 +187,20 @@ impl Post {
                 initiator::race(gate.wait(Stage::Close), told).await;
                 let _ = namespace.shut_down().await;
             }
+            Endpoint::Set(open) => {
+                initiator::race(gate.wait(Stage::Close), open.keep_windows(job.window)).await;
+                let _ = open.set.shut_down().await;
+            }
             Endpoint::File { .. } => gate.wait(Stage::Close).await,
         }
         let _ = tell.send(Message::Closed);
     }
 
     async fn open(&self) -> Result<Endpoint, Error> {
+        if let Target::Set { members, claim } = &self.job.target {
+            let open = Open::of(&self.job.name, members, *claim, self.job.window).await?;
+            return Ok(Endpoint::Set(open));
+        }
         let Target::Namespace { remotes, nsid, policy } = &self.job.target else {
             let logical = self.session.logical;
             let file = self.session.file.clone();
@@ -273,8 +289,10 @@ impl Task {
         crew.worker().begin_verifying();
         crew.run(|| gate.stopped()).await?;
         let mut outcome = crew.worker().finish();
-        if let (true, Endpoint::Namespace { namespace, .. }) = (first, &endpoint) {
+        if first {
             outcome.direct_writes = endpoint.direct_writes();
+        }
+        if let (true, Endpoint::Namespace { namespace, .. }) = (first, &endpoint) {
             outcome.reconnects = namespace.reconnects();
             outcome.card_queues = namespace.card_queues();
             outcome.counters = namespace.counters();

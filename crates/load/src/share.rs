@@ -114,6 +114,18 @@ impl Session {
         }
     }
 
+    /// Of a set.
+    pub fn of_set(set: &hostraid::Set) -> Self {
+        let geometry = set.geometry();
+        Self {
+            file: None,
+            logical: geometry.block_bytes,
+            size: geometry.blocks,
+            transfer_max: geometry.transfer_max_bytes.into(),
+            depth_max: IO_DEPTH_MAX,
+        }
+    }
+
     /// Of a file or block device: its blocks are those that direct I/O takes.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ impl Jobs for Peer {
 fn remote_of(job: &mut Job) -> &mut initiator::Remote {
     match &mut job.target {
         Target::Namespace { remotes, .. } => &mut remotes[0],
-        Target::File(_) => unreachable!("a namespace"),
+        Target::Set { .. } | Target::File(_) => unreachable!("a namespace"),
     }
 }
 
@@ -215,7 +215,7 @@ fn connection_errors_say_what_to_do() {
     assert!(wrong_subsystem.advice().unwrap().contains("discover"));
     let wrong_namespace = job(|j| match &mut j.target {
         Target::Namespace { nsid, .. } => *nsid = 9,
-        Target::File(_) => unreachable!("a namespace"),
+        Target::Set { .. } | Target::File(_) => unreachable!("a namespace"),
     });
     assert!(matches!(wrong_namespace, Error::Host { .. }), "{wrong_namespace}");
     let no_nqn = job(|j| remote_of(j).subnqn = "none".to_owned());

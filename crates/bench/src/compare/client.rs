@@ -147,8 +147,21 @@ fn own_args(
     .collect()
 }
 
+/// Writes that went by a direct write window, of the first job of that JSON.
+///
+/// # Errors
+/// That it is none.
+pub fn direct_writes(text: &str) -> Result<u64, String> {
+    let document: serde_json::Value =
+        serde_json::from_str(text).map_err(|e| format!("not fio's JSON: {e}"))?;
+    Ok(document["jobs"][0]["flashloom"]["direct_writes"].as_u64().unwrap_or(0))
+}
+
 /// The figures of job `index` of fio's JSON, for a load in one direction.
-fn fio_json(text: &str, index: usize) -> Result<Measured, String> {
+///
+/// # Errors
+/// That it is none.
+pub fn fio_json(text: &str, index: usize) -> Result<Measured, String> {
     let document: serde_json::Value =
         serde_json::from_str(text).map_err(|e| format!("not fio's JSON: {e}"))?;
     let job = &document["jobs"][index];

@@ -15,6 +15,7 @@ mod process;
 mod resources;
 mod scale;
 mod server;
+mod windows;
 
 use std::path::PathBuf;
 
@@ -93,7 +94,7 @@ enum Side {
 /// What could not be started or understood, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let known = |name: &String| {
-        [RESOURCES, OPEN, SCALE, HOSTILE, FLOODS, nbd::NAME].contains(&&**name)
+        [RESOURCES, OPEN, SCALE, HOSTILE, FLOODS, nbd::NAME, windows::NAME].contains(&&**name)
             || hostile::is_choice(name)
             || CASES.iter().any(|c| c.name == *name)
             || optimizations::CASES.iter().any(|c| c.name == *name)
@@ -105,7 +106,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             .iter()
             .map(|c| c.name)
             .chain(optimizations)
-            .chain([RESOURCES, OPEN, SCALE, HOSTILE, FLOODS, nbd::NAME])
+            .chain([RESOURCES, OPEN, SCALE, HOSTILE, FLOODS, nbd::NAME, windows::NAME])
             .collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
@@ -127,6 +128,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
     if wanted(nbd::NAME) {
         nbd::print(&options.flashloom, options.runs, options.seconds)?;
+    }
+    if wanted(windows::NAME) {
+        windows::print(options)?;
     }
     if wanted(RESOURCES) {
         resources::print(&options.flashloom)?;

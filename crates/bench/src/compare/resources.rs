@@ -108,7 +108,10 @@ fn established(port: u16) -> Result<usize, String> {
 }
 
 /// User and system time of a process so far, seconds.
-fn cpu_seconds(id: u32) -> Result<f64, String> {
+///
+/// # Errors
+/// That it is gone.
+pub fn cpu_seconds(id: u32) -> Result<f64, String> {
     let path = format!("/proc/{id}/stat");
     let stat = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
     let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

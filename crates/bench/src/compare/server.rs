@@ -24,6 +24,9 @@ pub trait Server {
         1
     }
 
+    /// Its process.
+    fn id(&self) -> u32;
+
     /// How long its core has been at work, other than looking for some, in its own account.
     ///
     /// # Errors
@@ -139,12 +142,27 @@ impl Flashloom {
         Self::with_pool(program, poll, drives, (log, size))
     }
 
+    /// The same on drives in memory, its volume with blocks of 512 bytes.
+    pub fn with_small_blocks(program: &Path, poll: &str) -> Result<Self, String> {
+        Self::with_blocks(program, poll, Drives::Memory, (Log::Memory, POOL_LOG), 512)
+    }
+
     /// The same with so much of a log.
     pub fn with_pool(
         program: &Path,
         poll: &str,
         drives: Drives,
+        log: (Log, &str),
+    ) -> Result<Self, String> {
+        Self::with_blocks(program, poll, drives, log, 4096)
+    }
+
+    fn with_blocks(
+        program: &Path,
+        poll: &str,
+        drives: Drives,
         (log, log_size): (Log, &str),
+        block: u32,
     ) -> Result<Self, String> {
         let mut this = Self::serve(program, poll, "memory:1MiB")?;
         let folder = match drives {
@@ -170,7 +188,8 @@ impl Flashloom {
             program,
             &format!("pool create bench {drives} --raid raid6 {log} --log-size {log_size}"),
         )?;
-        this.ask(program, &format!("volume create bench/v --size {BYTES}"))?;
+        let size = format!("--size {BYTES} --block-size {block}");
+        this.ask(program, &format!("volume create bench/v {size}"))?;
         this.pool = Some(places);
         this.map_volume(program)?;
         Ok(this)
@@ -187,6 +206,11 @@ impl Flashloom {
     fn map_volume(&self, program: &Path) -> Result<(), String> {
         let (nqn, nsid) = (self.nqn(), self.nsid());
         self.ask(program, &format!("volume map bench/v --subnqn {nqn} --nsid {nsid}")).map(drop)
+    }
+
+    /// Has it listen at another address, too.
+    pub fn listen_on(&self, address: &str, program: &Path) -> Result<(), String> {
+        self.ask(program, &format!("listener add [{address}]:{}", self.port)).map(drop)
     }
 
     /// Runs a command of the program against it; what that printed.
@@ -255,11 +279,6 @@ impl Flashloom {
     pub fn socket(&self) -> String {
         format!("{}/api.sock", self.state.0)
     }
-
-    /// Its process.
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
 }
 
 impl PoolPlaces {
@@ -322,6 +341,10 @@ impl Server for Flashloom {
         self.process.signal(if run { "CONT" } else { "STOP" })
     }
 
+    fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     fn busy(&self) -> Result<Duration, String> {
         busy::flashloom(&self.socket())
     }
@@ -381,6 +404,10 @@ impl Server for Spdk {
 
     fn run_while(&self, run: bool) -> Result<(), String> {
         self.process.signal(if run { "CONT" } else { "STOP" })
+    }
+
+    fn id(&self) -> u32 {
+        self.process.id()
     }
 
     fn busy(&self) -> Result<Duration, String> {

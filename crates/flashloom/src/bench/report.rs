@@ -86,7 +86,7 @@ struct Results {
     cases: Vec<Report>,
     depths: Report,
     /// Where they are served here.
-    durable: Option<Report>,
+    durable: Option<durable::Measured>,
 }
 
 /// `flashloom bench report`
@@ -151,7 +151,9 @@ fn compare(args: &ReportArgs, local: &Path) -> Outcome<Results> {
         let work = move || {
             let mut results = into.lock().map_err(|error| Failure::new(Exit::Failed, error))?;
             sides.iter().try_for_each(|side| measure(&args, side, &mut results))?;
-            let served = durable::Served::begin(&node, &args.out)?;
+            let probe =
+                sides[0].probe.clone().ok_or_else(|| Failure::new(Exit::Failed, "no probe"))?;
+            let served = durable::Served::begin(&node, &args.out, probe)?;
             results.durable = Some(served.measure(&args)?);
             Ok(())
         };
@@ -395,8 +397,8 @@ fn markdown(args: &ReportArgs, local: &Path, results: &Results) -> String {
         );
     }
     depths(&mut out, &results.depths);
-    if let Some(report) = &results.durable {
-        durable::markdown(&mut out, report);
+    if let Some(measured) = &results.durable {
+        durable::markdown(&mut out, measured);
     }
     out
 }
@@ -441,9 +443,9 @@ fn write(dir: &Path, text: &str, results: &Results) -> Outcome {
         put(dir, &format!("time-{}.svg", case.file), &time.of(case.name).svg())?;
         put_json(dir, case.file, report)?;
     }
-    if let Some(report) = &results.durable {
-        put(dir, "durable.svg", &durable::chart(report).svg())?;
-        put_json(dir, "durable", report)?;
+    if let Some(measured) = &results.durable {
+        put(dir, "durable.svg", &durable::chart(measured).svg())?;
+        put_json(dir, "durable", &measured.writes)?;
     }
     if let Some([iops, latency]) = plot::depths(&results.depths) {
         put(dir, "depth.svg", &iops.svg())?;

@@ -68,6 +68,8 @@ pub struct Spec {
     policy: PathPolicy,
     nsid: u32,
     filename: Option<PathBuf>,
+    /// Of a set, in place of the namespace.
+    members: Vec<(Remote, u32)>,
     rw: String,
     rwmixread: u8,
     numjobs: u16,
@@ -242,6 +244,7 @@ impl Spec {
             policy: PathPolicy::default(),
             nsid,
             filename: None,
+            members: Vec::new(),
             rw: "randread".to_owned(),
             rwmixread: 50,
             numjobs: 1,
@@ -382,6 +385,10 @@ impl Spec {
         job.pattern = Pattern::parse(&self.rw, self.rwmixread).map_err(refused)?;
         job.target = match &self.filename {
             Some(path) => Target::File(path.clone()),
+            None if !self.members.is_empty() => {
+                let claim = crate::raid::claim(&self.remote, false);
+                Target::Set { members: self.members.clone(), claim }
+            }
             None => Target::Namespace {
                 remotes: self.remote.with_paths(&self.others),
                 nsid: self.nsid,
@@ -408,6 +415,11 @@ impl Spec {
         Ok((0..u64::from(self.numjobs))
             .map(|copy| Job { seed: job.seed ^ copy << 56, ..job.clone() })
             .collect())
+    }
+
+    /// Has the job work on the set of these.
+    pub fn use_set(&mut self, members: Vec<(Remote, u32)>) {
+        self.members = members;
     }
 
     /// Has the job check what a journal says in place of running a load.

@@ -14,6 +14,7 @@ use initiator::Address;
 use super::ablation::AblationArgs;
 use super::connect::ConnectArgs;
 use super::hosts::duration;
+use super::raid::MemberSpec;
 use super::serve::Poll;
 use super::value;
 use crate::bench::spec::{self, checked};
@@ -69,6 +70,11 @@ pub struct BenchArgs {
 
     #[command(flatten)]
     pub load: LoadArgs,
+
+    /// Work on a RAID set (see `flashloom raid`) of these namespaces: traddr=ADDR,trsvcid=PORT,nqn=NQN,nsid=NSID, given once
+    /// for each.
+    #[arg(long = "member", value_name = "MEMBER", conflicts_with_all = ["path", "all_paths", "filename"])]
+    pub members: Vec<MemberSpec>,
 
     /// A job with what it does not have in common with others: the options' names and values. Several
     /// run at the same time and are reported one by one.

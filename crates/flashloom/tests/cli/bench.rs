@@ -146,7 +146,12 @@ fn the_report_compares_a_file_with_itself_over_the_fabric() {
         written["jobs"].as_array().unwrap().iter().filter(|job| {
             job["flashloom"]["direct_writes"].as_u64().is_some_and(|writes| writes > 0)
         });
-    assert_eq!(by_window.count(), 6, "{written}");
+    // By size, and as many as go.
+    assert_eq!(by_window.count(), 7, "{written}");
+    let most = durable.lines().find(|line| line.starts_with("| a second, 32 outstanding |"));
+    assert!(most.is_some_and(|row| !row.contains(" - ")), "{durable}");
+    let cost = durable.lines().find(|line| line.starts_with("| us at work for each"));
+    assert!(cost.is_some_and(|row| !row.contains('?') && row.contains(" + ")), "{durable}");
 }
 
 #[test]

@@ -14,43 +14,66 @@ use crate::limits::{BITMAP_AT, BITMAP_BYTES, DIRTY_MAX, PAGE};
 
 /// One bit a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bits(Vec<u8>);
+pub struct Bits {
+    bytes: Vec<u8>,
+    /// How many are set: each write to a mirror asks.
+    count: usize,
+}
+
+fn count(bytes: &[u8]) -> usize {
+    bytes.iter().map(|byte| usize32(byte.count_ones())).sum()
+}
 
 impl Bits {
     #[must_use]
     pub fn none() -> Self {
-        Self(vec![0; usize32(BITMAP_BYTES)])
+        Self { bytes: vec![0; usize32(BITMAP_BYTES)], count: 0 }
     }
 
     #[must_use]
     pub fn has(&self, region: u64) -> bool {
-        self.0[usize64(region / 8)] & (1 << (region % 8)) != 0
+        self.bytes[usize64(region / 8)] & (1 << (region % 8)) != 0
     }
 
     pub fn add(&mut self, region: u64) {
-        self.0[usize64(region / 8)] |= 1 << (region % 8);
+        if !self.has(region) {
+            self.bytes[usize64(region / 8)] |= 1 << (region % 8);
+            self.count += 1;
+        }
     }
 
     /// Adds what `page` of a stored bitmap says.
     pub fn merge(&mut self, page: usize, bytes: &[u8]) {
+        let merged: Vec<u8> = self.page(page).iter().zip(bytes).map(|(a, b)| a | b).collect();
+        self.set(page, &merged);
+    }
+
+    /// Has the beginning of a page be these.
+    fn set(&mut self, page: usize, bytes: &[u8]) {
         let from = page * usize32(PAGE);
-        for (to, byte) in self.0[from..].iter_mut().zip(bytes) {
-            *to |= byte;
-        }
+        let place = &mut self.bytes[from..from + bytes.len()];
+        self.count = self.count + count(bytes) - count(place);
+        place.copy_from_slice(bytes);
+    }
+
+    /// Forgets those that the other has not.
+    fn keep(&mut self, other: &Self) {
+        self.bytes.iter_mut().zip(&other.bytes).for_each(|(own, other)| *own &= other);
+        self.count = count(&self.bytes);
     }
 
     fn page(&self, page: usize) -> &[u8] {
-        &self.0[page * usize32(PAGE)..][..usize32(PAGE)]
+        &self.bytes[page * usize32(PAGE)..][..usize32(PAGE)]
     }
 
     #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.iter().map(|byte| usize32(byte.count_ones())).sum()
+    pub const fn count(&self) -> usize {
+        self.count
     }
 
     /// Regions whose bits are set, in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
-        let bytes = (0..).zip(&self.0).filter(|(_, byte)| **byte != 0);
+        let bytes = (0..).zip(&self.bytes).filter(|(_, byte)| **byte != 0);
         bytes.flat_map(|(at, byte): (u64, &u8)| {
             (0..8).filter(move |bit| byte & (1 << bit) != 0).map(move |bit| at * 8 + bit)
         })
@@ -170,9 +193,7 @@ impl Bitmap {
             let changed = (0..PAGES).filter(|&page| stored.page(page) != left.page(page));
             let changed = changed.collect();
             // From here on a write that comes to a forgotten region stores its bit again, after this.
-            for (stored, left) in stored.0.iter_mut().zip(&left.0) {
-                *stored &= left;
-            }
+            stored.keep(&left);
             *self.bits.borrow_mut() = left;
             changed
         };
@@ -195,12 +216,34 @@ impl Bitmap {
         let wanted = self.bits.borrow().page(page).to_vec();
         let from = page * usize32(PAGE);
         inner.put_everywhere(BITMAP_AT + u64_of(from), &wanted, Fua::Yes).await;
-        self.stored.borrow_mut().0[from..from + wanted.len()].copy_from_slice(&wanted);
+        self.stored.borrow_mut().set(page, &wanted);
     }
 
     /// Whether there is much to forget.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.bits.borrow().count() > DIRTY_MAX + self.active.borrow().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_counted_whatever_is_done() {
+        let (mut bits, mut other) = (Bits::none(), Bits::none());
+        for region in [0, 7, 8, 9, 40_000, 9] {
+            bits.add(region);
+        }
+        other.add(9);
+        other.add(33);
+        bits.merge(0, other.page(0));
+        assert_eq!(bits.iter().collect::<Vec<_>>(), [0, 7, 8, 9, 33, 40_000]);
+        assert_eq!((bits.count(), count(&bits.bytes)), (6, 6));
+        bits.keep(&other);
+        assert_eq!((bits.count(), bits == other), (2, true));
+        bits.set(0, &[0, 0xff]);
+        assert_eq!((bits.count(), count(&bits.bytes)), (9, 9));
     }
 }

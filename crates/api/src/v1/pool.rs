@@ -348,7 +348,7 @@ pub struct PoolLog {
     /// What becomes of writes while it has fewer devices than it is to have.
     #[serde(default)]
     pub policy: LogPolicy,
-    /// Namespaces of other targets that have not all of it, and why.
+    /// Files, and namespaces of other targets, that are to have it and have not all of it, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub away: Vec<String>,
 }

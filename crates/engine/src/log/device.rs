@@ -22,6 +22,7 @@ use media::drive::{PASSING_PATIENCE, TRANSFER_MAX};
 use reactor::buffer::Buffer;
 use reactor::{join_all, now};
 use std::cell::{Cell, Ref, RefCell};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -376,6 +377,15 @@ impl Store {
     /// How many of them failed.
     pub fn failed(&self) -> usize {
         self.members().iter().flatten().filter(|member| !self.takes(member)).count()
+    }
+
+    /// The files of memory of those that failed.
+    pub fn failed_files(&self) -> Vec<PathBuf> {
+        let path = |member: &Rc<Member>| match &member.place {
+            Place::Memory(area) => area.pmem.path().map(Path::to_owned),
+            Place::Zone(_) => None,
+        };
+        self.members().iter().flatten().filter(|m| !self.takes(m)).filter_map(path).collect()
     }
 
     fn member(&self, n: usize) -> Result<Rc<Member>> {

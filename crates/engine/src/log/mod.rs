@@ -325,14 +325,22 @@ impl Log {
         self.shared.sign().await
     }
 
-    /// As [`settle_surely`](Self::settle_surely), once nothing was appended from one look to the next.
+    /// Looks whether its memory is there, and has it told if not. As [`settle_surely`](Self::settle_surely), once
+    /// nothing was appended from one look to the next.
     ///
     /// # Errors
     /// As there.
-    pub async fn look_whether_idle(&self) -> Result<()> {
-        let head = self.shared.ring.borrow().head.sequence;
+    pub async fn look_for_loss(&self) -> Result<()> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        let (head, ring_bytes) = {
+            let ring = self.shared.ring.borrow();
+            (ring.head.sequence, ring.control.ring_bytes)
+        };
+        self.shared.store.look_at_memory(ring_bytes);
         let is_idle = self.shared.seen_head.replace(head) == head;
-        if is_idle && !self.has_ended() { self.settle_surely().await } else { Ok(()) }
+        if is_idle { self.settle_surely().await } else { Ok(()) }
     }
 
     /// Has the processor fetch what looking up a block will touch.
@@ -670,6 +678,7 @@ impl Shared {
             indexed: ring.indexed(),
             devices: self.store.devices(),
             failed_devices: self.store.failed(),
+            failed_files: self.store.failed_files(),
         }
     }
 

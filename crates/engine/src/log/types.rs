@@ -1,5 +1,7 @@
 //! What goes into a log and comes out of it.
 
+use std::path::PathBuf;
+
 use stdx::num::u64_of;
 
 use crate::address::{BLOCK, Key, Stored, Version};
@@ -131,4 +133,6 @@ pub struct Status {
     /// Devices that mirror each other, and how many of them failed.
     pub devices: usize,
     pub failed_devices: usize,
+    /// Files of memory among those that failed.
+    pub failed_files: Vec<PathBuf>,
 }

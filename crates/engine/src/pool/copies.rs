@@ -13,7 +13,7 @@ use super::members::{identify_device, next_member, part_of, zone_of};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogKind;
 use crate::limits::{COPY_PAUSES, REMOTE_PAUSES};
-use crate::log::{Identity, Joining, LogDevice, Place, RemoteLog, Tenant};
+use crate::log::{self, Identity, Joining, LogDevice, Place, RemoteLog, Tenant};
 use crate::shard::Shard;
 use stdx::num::u64_of;
 
@@ -346,8 +346,12 @@ impl Pool {
         }
     }
 
-    /// Namespaces of other targets that are to have the log, and have not all of it, in words.
-    pub(super) fn away_copies(&self) -> Vec<String> {
+    /// Files and namespaces of other targets that are to have the log, and have not all of it, in words.
+    pub(super) fn away_copies(&self, log: Option<&log::Status>) -> Vec<String> {
+        let files = log.map_or(&[][..], |log| &log.failed_files);
+        let files = files
+            .iter()
+            .map(|path| format!("{} was cut short, or cannot be reached", path.display()));
         let members = &self.0.common.superblock.members;
         let remotes = self.0.remotes.borrow();
         let is_away =
@@ -356,7 +360,7 @@ impl Pool {
             let away = remote.device.drive.away().or_else(|| remote.why.clone());
             away.unwrap_or_else(|| "a namespace of another target is made whole".to_owned())
         };
-        remotes.iter().filter(is_away).map(words).collect()
+        files.chain(remotes.iter().filter(is_away).map(words)).collect()
     }
 
     /// Copies of the log made since the pool was opened, in place of others or because there were too few.

@@ -119,7 +119,7 @@ impl Pool {
         self.try_log_drives(&label, &well.collect::<Vec<_>>()).await?;
         // Where it cannot be ended yet the next look tries again.
         let _ = self.end_half_move().await;
-        let idle = |shard: Rc<Shard>| async move { shard.base.log.look_whether_idle().await };
+        let idle = |shard: Rc<Shard>| async move { shard.base.log.look_for_loss().await };
         let noted = self.each(idle).await.map(drop);
         // At leisure, for those who read labels: whatever relies on what failed tells before by itself.
         superblock.tell_failures().await.and(noted)

@@ -93,7 +93,7 @@ pub struct LogStatus {
     pub failed_devices: usize,
     /// The drives that have it.
     pub drives: Vec<u16>,
-    /// Namespaces of other targets that have not all of it, and why, in words.
+    /// Files and namespaces of other targets that are to have it and have not all of it, and why, in words.
     pub away: Vec<String>,
     /// Nothing is acknowledged while it has fewer copies than it is to have.
     pub waits: bool,
@@ -364,7 +364,7 @@ impl Pool {
             devices,
             failed_devices: devices - current,
             drives: label.current_members().filter_map(|member| member.drive).collect(),
-            away: self.away_copies(),
+            away: self.away_copies(parts.first().map(|part| &part.log)),
             waits: label.log_waits,
             term: label.term,
             durable_term: self.0.common.superblock.durable_term(),

@@ -51,3 +51,34 @@ fn memory_that_is_cut_short_is_a_device_that_failed() {
     drop(load);
     daemon.stop();
 }
+
+/// As long as nobody wrote, nobody was told: the log of such a pool had one copy, and was called whole.
+#[test]
+fn memory_that_is_cut_short_is_told_of_though_nobody_writes() {
+    let made = tempfile::tempdir().unwrap();
+    let dir = made.path();
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{} --discovery off", free_port());
+    let daemon = Daemon::start(dir, &serve);
+    let place = |name: &str| format!("{}/{name}", dir.display());
+    for (pool, is_put_back) in [("fast", false), ("other", true)] {
+        let part = |name: &str| place(&format!("{pool}-{name}"));
+        let drives =
+            format!("--drive {},size=256MiB --drive {},size=256MiB", part("d0"), part("d1"));
+        let logs = format!("--log bbu:{} --log bbu:{}", part("l0"), part("l1"));
+        json(dir, &format!("pool create {pool} {drives} {logs} --log-size 12MiB"));
+        let file = fs::OpenOptions::new().write(true).open(part("l1")).unwrap();
+        let bytes = file.metadata().unwrap().len();
+        file.set_len(0).unwrap();
+        if is_put_back {
+            // All that it had is gone.
+            file.set_len(bytes).unwrap();
+        }
+        let show = || json(dir, &format!("pool show {pool}"));
+        rig::wait_until("one of two failed", || show()["status"]["log"]["failed_devices"] == 1);
+        assert_eq!(show()["health"], "no-redundancy");
+        let shown = String::from_utf8(run(dir, &format!("pool show {pool}")).stdout).unwrap();
+        let words = format!("{} was cut short, or cannot be reached", part("l1"));
+        assert!(shown.contains("log copy away") && shown.contains(&words), "{shown}");
+    }
+    daemon.stop();
+}

@@ -23,6 +23,22 @@ impl Store {
         Ok(Some(bytes))
     }
 
+    /// Looks whether each device of memory has the log: one whose file was cut short, or emptied, tells of it when it is
+    /// used, and not before.
+    pub fn look_at_memory(&self, ring_bytes: u64) {
+        for (member, area) in self.current_areas(&*self.members()) {
+            let has = |at, out: &mut [u8]| area.pmem.read(area.offset + at, out).is_ok();
+            let is_control = |slot| {
+                let mut bytes = [0; SLOT];
+                has(slot * PAGE, &mut bytes) && Control::decode(&bytes).is_ok()
+            };
+            let has_end = has(CONTROL_BYTES + ring_bytes - 1, &mut [0]);
+            if !has_end || !(0..2).any(is_control) {
+                self.report(member);
+            }
+        }
+    }
+
     /// Whether every device has these bytes of the ring as the image has them.
     pub async fn is_everywhere(&self, at: u64, len: usize) -> Result<bool> {
         // Memory's image is its first device.

@@ -281,6 +281,35 @@ fn a_device_of_the_log_that_does_not_give_what_it_holds_is_the_logs_no_more() {
     }
 }
 
+/// A file that was cut short, or emptied, was noticed when somebody wrote or read, and not before.
+#[test]
+fn memory_that_is_gone_is_told_of_though_nobody_uses_the_log() {
+    let log_bytes = 4 * MIB;
+    for gone in [log_bytes - 4096..16 * MIB, 0..4096 * 4] {
+        let (all, memories) =
+            (drives(4, 128 * MIB), [(); 2].map(|()| media::SimulatedPmem::new(16 * MIB)));
+        let memories = memories.map(Arc::new);
+        let log = memories.iter().map(|m| Arc::new(Pmem::Simulated(Arc::clone(m))));
+        let log = LogSpec::Bbu(log.collect());
+        reactor::simulate(1, async move {
+            let (pool, v) = create(&all, &log).await;
+            v.write(0, &block(0, 1)).await.unwrap();
+            // Nothing is owed any more.
+            for _ in 0..3 {
+                pool.look_at_drives().await.unwrap();
+            }
+            assert_eq!(pool.log_copies(), (2, 2));
+            memories[1].poison(gone);
+            pool.look_at_drives().await.unwrap();
+            pool.look_at_drives().await.unwrap();
+            assert_eq!(pool.log_copies(), (1, 2));
+            let record = read_label(&all[0]).await.unwrap().unwrap();
+            assert_eq!(record.current_members().count(), 1);
+            pool.close().await.unwrap();
+        });
+    }
+}
+
 async fn epochs(drives: &[Arc<Drive>]) -> Vec<u64> {
     let mut epochs = Vec::new();
     for drive in drives {

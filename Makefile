@@ -21,8 +21,6 @@ TARGET = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 BUILT = $(TARGET)/debug
 test: export FLASHLOOM_BIN ?= $(BUILT)/flashloom
 test: export FLASHLOOM_LIBRARY ?= $(BUILT)/deps/libflashloom.so
-# Much of what tests do with programs is waiting: one more at a time than there are processors.
-test: export RUST_TEST_THREADS ?= $(shell expr $$(nproc) + 1)
 
 ## Every test: units, properties, wire, and real Linux kernels in a virtual machine.
 test:

@@ -50,7 +50,7 @@ fn connects(kernel: Kernel, beside: &[&Path]) -> Result<()> {
     let mut guest = Guest::boot(kernel, &equipment)?;
     let mut calls = Calls::new()?;
     // Each stands on what the one before has left.
-    let scripts = ["target", "host", "windows", "hostile", "flush"];
+    let scripts = ["target", "host", "windows", "rings", "hostile", "flush"];
     for script in scripts.map(|name| format!("rdma/{name}")) {
         let start = Instant::now();
         let outcome = guest.scenario(&script, LIMIT, &mut calls)?;

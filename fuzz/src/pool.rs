@@ -4,7 +4,7 @@ use engine::address::BLOCK;
 use engine::format::VERSION;
 use engine::format::catalog::{Loader, PAGE, Page};
 use engine::format::label::Label;
-use engine::format::manifest::Manifest;
+use engine::format::manifest::{Page as ManifestPage, Read};
 use engine::format::member::MemberHeader;
 use engine::format::root::Root;
 use engine::segment::StripeHeader;
@@ -27,11 +27,16 @@ fn geometry() -> Option<Geometry> {
 /// `piece`, filled up with zeroes to whole blocks, with the head that every piece on media has: no
 /// fuzzer guesses a checksum.
 fn sealed(magic: [u8; 8], piece: &[u8]) -> Vec<u8> {
+    sealed_as(VERSION, magic, piece)
+}
+
+/// As [`sealed`], of another version.
+fn sealed_as(version: u16, magic: [u8; 8], piece: &[u8]) -> Vec<u8> {
     let mut bytes = piece.to_vec();
     bytes.resize(bytes.len().max(1).next_multiple_of(BLOCK), 0);
     bytes[..8].copy_from_slice(&magic);
     bytes[8..12].fill(0);
-    bytes[12..14].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..14].copy_from_slice(&version.to_le_bytes());
     bytes[16..32].copy_from_slice(&POOL);
     let crc = crc32c(&bytes).to_le_bytes();
     bytes[8..12].copy_from_slice(&crc);
@@ -39,10 +44,10 @@ fn sealed(magic: [u8; 8], piece: &[u8]) -> Vec<u8> {
 }
 
 /// As [`sealed`], of the shard, of one block or as long as it is.
-fn sealed_of_shard(magic: [u8; 8], piece: &[u8]) -> Vec<u8> {
+fn sealed_of_shard(version: u16, magic: [u8; 8], piece: &[u8]) -> Vec<u8> {
     let mut piece = piece.to_vec();
     piece[14..16].copy_from_slice(&SHARD.to_le_bytes());
-    sealed(magic, &piece)
+    sealed_as(version, magic, &piece)
 }
 
 /// The first byte says which structure the others are: two that lie between version and pool, and
@@ -52,12 +57,13 @@ pub fn pool_media(input: &[u8]) {
     let Some(([which, small @ ..], rest)) = input.split_first_chunk::<3>() else { return };
     let rest = &rest[..rest.len().min(16 * BLOCK)];
     let piece = [&[0; 14][..], &small[..], &[0; 16][..], rest].concat();
-    match which % 6 {
+    match which % 7 {
         0 => label(&piece),
         1 => root(&piece),
         2 => catalog(&piece),
         3 => manifest(&piece),
         4 => member(&piece),
+        6 => manifest_page(&piece),
         _ => stripe(&piece),
     }
 }
@@ -71,7 +77,7 @@ fn label(piece: &[u8]) {
 
 fn root(piece: &[u8]) {
     let piece = &piece[..piece.len().min(BLOCK)];
-    let block = sealed_of_shard(*b"FLASHROO", piece);
+    let block = sealed_of_shard(VERSION, *b"FLASHROO", piece);
     if let Ok(root) = Root::from_block(&block, POOL, SHARD) {
         let again = Root::from_block(&root.to_block()[..], POOL, SHARD);
         assert_eq!(again.as_ref(), Ok(&root));
@@ -99,12 +105,22 @@ fn catalog(piece: &[u8]) {
 
 fn manifest(piece: &[u8]) {
     let Some(geometry) = geometry() else { return };
-    let bytes = sealed_of_shard(*b"FLASHMAN", piece);
-    if let Ok(manifest) = Manifest::from_bytes(&bytes, POOL, SHARD, geometry) {
-        let bytes = manifest.to_bytes(POOL, geometry.width());
-        let again = Manifest::from_bytes(&bytes, POOL, SHARD, geometry);
-        assert_eq!(again.as_ref(), Ok(&manifest));
+    // As format 3 has it, and as it is since.
+    for version in [VERSION, VERSION + 1] {
+        let bytes = sealed_of_shard(version, *b"FLASHMAN", piece);
+        if let Ok(Read::Paged(manifest)) = Read::from_bytes(&bytes, POOL, SHARD, geometry) {
+            let bytes = manifest.to_bytes(POOL, geometry.width());
+            let again = Read::from_bytes(&bytes, POOL, SHARD, geometry);
+            assert_eq!(again.as_ref(), Ok(&Read::Paged(manifest)));
+        }
     }
+}
+
+fn manifest_page(piece: &[u8]) {
+    let Some(geometry) = geometry() else { return };
+    let piece = &piece[..piece.len().min(BLOCK)];
+    let block = sealed_of_shard(VERSION + 1, *b"FLASHMPG", piece);
+    let _ = ManifestPage::from_block(&block, POOL, SHARD, geometry);
 }
 
 fn member(piece: &[u8]) {

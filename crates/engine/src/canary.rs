@@ -285,10 +285,14 @@ pub enum Step {
     DetachHeirs,
     /// What is put into a copy of a window's ring is there before the header that says so.
     WindowMends,
+    /// A checkpoint writes the pages of its manifest on which something changed.
+    ManifestChanges,
+    /// Pages of a manifest leave a segment that is emptied.
+    ManifestLeaves,
 }
 
 impl Step {
-    pub const ALL: [Self; 76] = [
+    pub const ALL: [Self; 78] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -365,6 +369,8 @@ impl Step {
         Self::DetachTurns,
         Self::DetachHeirs,
         Self::WindowMends,
+        Self::ManifestChanges,
+        Self::ManifestLeaves,
     ];
 }
 
@@ -441,7 +447,7 @@ thread_local! {
 }
 
 /// Gives every pool this thread opens maps of tiny tables in hardly any memory, which have as many levels as those of
-/// huge pools, or as much as they want.
+/// huge pools, and manifests with as many pages, or as much as they want.
 #[cfg(any(test, feature = "canary"))]
 pub fn make_maps_small(small: bool) {
     SMALL_MAPS.set(small);
@@ -453,7 +459,7 @@ pub fn plant(canary: Option<Canary>) {
     PLANTED.set(canary);
 }
 
-/// Whether maps are limited to next to nothing, where the simulator wants it. Never, without the feature.
+/// Whether maps, and pages of manifests, are limited to next to nothing, where the simulator wants it. Never, without the feature.
 pub(crate) fn has_small_maps() -> bool {
     #[cfg(any(test, feature = "canary"))]
     return SMALL_MAPS.get();

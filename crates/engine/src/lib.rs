@@ -17,6 +17,7 @@ mod error;
 pub mod format;
 mod limits;
 pub mod log;
+mod manifest_pages;
 pub mod map;
 mod pages;
 mod partial;

@@ -11,21 +11,28 @@ use crate::allocator::Allocator;
 use crate::area;
 use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
-use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::format::manifest::{Manifest, Page, Paged, Read, SegmentRecord};
 use crate::format::root::{RawEntry, Root};
+use crate::manifest_pages::{self, ManifestPages};
 use crate::segment::{SegmentInfo, Segments, StripeHeader};
 use crate::segment_table::{Segment, State, Table};
 use crate::stripe_writer::UNORDERED;
 use crate::superblock::{RootOn, Superblock};
 use reactor::cross_core::Lock;
+use reactor::join_all;
+
+/// Pages of a manifest that are read at once: their drives have something to do, and each takes a block of memory.
+const PAGES_AT_ONCE: usize = 64;
 
 /// A shard's last checkpoint, as found on the drives.
 pub struct Found {
     pub root: Root,
     pub manifest: Manifest,
-    /// The blocks that hold the manifest and its index.
+    /// The blocks that hold the manifest itself and its index.
     pub blocks: Vec<Entry>,
-    /// The segments of those blocks, as the root describes them.
+    /// The pages that it lists.
+    pub pages: ManifestPages,
+    /// The segments of all those blocks, as the root and the manifest describe them.
     pub segments: Vec<SegmentRecord>,
     pub root_on: RootOn,
 }
@@ -92,43 +99,97 @@ pub async fn find(
         .iter()
         .map(|raw| SegmentRecord::from_bytes(raw, shard, geometry).map_err(bad("root")))
         .collect::<Result<_>>()?;
-    let infos: BTreeMap<SegmentId, &SegmentInfo> =
-        records.iter().map(|record| (record.info.id, &record.info)).collect();
+    let mut holders: BTreeMap<SegmentId, SegmentRecord> =
+        records.into_iter().map(|record| (record.info.id, record)).collect();
+    let (bytes, blocks) = read_manifest(&root, segments, &holders).await?;
+    let read = Read::from_bytes(&bytes, root.pool, shard, geometry).map_err(bad("manifest"))?;
+    let (manifest, pages) = match read {
+        Read::Whole(manifest) => (manifest, ManifestPages::default()),
+        Read::Paged(paged) => {
+            add_holders(&mut holders, &paged.holders);
+            let pages = read_pages(&paged, &root, segments, &holders, geometry).await?;
+            manifest_pages::assemble(paged, pages).map_err(bad("manifest pages"))?
+        }
+    };
+    let segments = holders.into_values().collect();
+    Ok(Found { root, manifest, blocks, pages, segments, root_on })
+}
+
+/// Adds the segments that hold pages of a manifest to those that hold itself, which are as of a moment later.
+pub fn add_holders(to: &mut BTreeMap<SegmentId, SegmentRecord>, holders: &[SegmentRecord]) {
+    for holder in holders {
+        match to.get_mut(&holder.info.id) {
+            Some(known) => known.live = known.live.saturating_add(holder.live),
+            None => _ = to.insert(holder.info.id, holder.clone()),
+        }
+    }
+}
+
+/// The manifest that a root names, and the blocks of it and of its index.
+async fn read_manifest(
+    root: &Root,
+    segments: &Segments,
+    holders: &BTreeMap<SegmentId, SegmentRecord>,
+) -> Result<(Vec<u8>, Vec<Entry>)> {
+    let bad = |why| Error::caused(Kind::Corrupt, "index", why);
     let mut block = vec![0; BLOCK];
     let mut blocks = Vec::new();
     for at in &root.index {
-        read(segments, &infos, *at, &mut block).await?;
+        read(segments, holders, *at, &mut block).await?;
         for raw in block.chunks_exact(size_of::<RawEntry>()) {
             let raw: RawEntry =
                 zerocopy::FromBytes::read_from_bytes(raw).map_err(|_| corrupt("index"))?;
-            blocks.push(raw.entry().map_err(bad("index"))?);
+            blocks.push(raw.entry().map_err(bad)?);
         }
     }
     blocks.truncate(usize64(root.bytes).div_ceil(BLOCK));
     let mut bytes = Vec::with_capacity(blocks.len() * BLOCK);
     for at in &blocks {
-        read(segments, &infos, *at, &mut block).await?;
+        read(segments, holders, *at, &mut block).await?;
         bytes.extend_from_slice(&block);
     }
     if u64::try_from(bytes.len()).is_ok_and(|len| len < root.bytes) {
         return Err(corrupt("the manifest is shorter than its root says"));
     }
     bytes.truncate(usize64(root.bytes));
-    let manifest =
-        Manifest::from_bytes(&bytes, root.pool, shard, geometry).map_err(bad("manifest"))?;
     blocks.extend_from_slice(&root.index);
-    Ok(Found { root, manifest, blocks, segments: records, root_on })
+    Ok((bytes, blocks))
+}
+
+/// The pages that a manifest lists.
+async fn read_pages(
+    paged: &Paged,
+    root: &Root,
+    segments: &Segments,
+    holders: &BTreeMap<SegmentId, SegmentRecord>,
+    geometry: raid::Geometry,
+) -> Result<Vec<(Entry, Page)>> {
+    let one = |at: Entry| async move {
+        let mut block = vec![0; BLOCK];
+        read(segments, holders, at, &mut block).await?;
+        let page = Page::from_block(&block, root.pool, root.shard, geometry);
+        let bad = |why| Error::caused(Kind::Corrupt, format!("page at {:?}", at.location), why);
+        page.map(|page| (at, page)).map_err(bad)
+    };
+    let mut pages = Vec::with_capacity(paged.pages.len());
+    for some in paged.pages.chunks(PAGES_AT_ONCE) {
+        for page in join_all(some.iter().map(|at| one(*at))).await {
+            pages.push(page?);
+        }
+    }
+    Ok(pages)
 }
 
 async fn read(
     segments: &Segments,
-    infos: &BTreeMap<SegmentId, &SegmentInfo>,
+    holders: &BTreeMap<SegmentId, SegmentRecord>,
     at: Entry,
     out: &mut [u8],
 ) -> Result<()> {
     let id = at.location.segment();
-    let info = infos.get(&id).ok_or_else(|| corrupt("the manifest lies outside its segments"))?;
-    segments.read(info, at.location.slot(), &[at.crc], out).await
+    let holder =
+        holders.get(&id).ok_or_else(|| corrupt("the manifest lies outside its segments"))?;
+    segments.read(&holder.info, at.location.slot(), &[at.crc], out).await
 }
 
 /// Ordered stripes since a checkpoint, by number. What a life of the pool wrote that the next one did not know as

@@ -8,8 +8,10 @@ use stdx::num::{u64_of, usize64};
 use super::report::{Finding, SegmentSeen, Structure};
 use super::{Look, advice, blocks, drives};
 use crate::address::{BLOCK, Entry, SegmentId};
-use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::format::manifest::{Manifest, Page, Read, SegmentRecord};
 use crate::format::root::{RawEntry, Root};
+use crate::manifest_pages;
+use crate::recover::add_holders;
 use crate::segment::{SegmentInfo, Stream};
 
 /// A segment of the shard.
@@ -36,7 +38,7 @@ pub(super) struct Checkpoint {
     pub generation: u64,
     pub cut: u64,
     pub table: BTreeMap<SegmentId, Segment>,
-    /// The blocks of manifest and index.
+    /// The blocks of manifest and index, and the pages that it lists.
     pub blocks: Vec<Entry>,
     /// The map's part of the manifest.
     pub map: Vec<u8>,
@@ -127,17 +129,10 @@ pub(super) async fn find(look: &Look<'_>, shard: u16, units: &mut Units) -> Opti
             Err(bad) => lost(format!("a segment that the root names: {bad}")),
         }
     }
-    let (bytes, entries) = match read(look, &root, &of_root).await {
+    let (manifest, entries) = match read_all(look, &root, &mut of_root).await {
         Ok(found) => found,
         Err(what) => {
             lost(what);
-            return None;
-        }
-    };
-    let manifest = match Manifest::from_bytes(&bytes, root.pool, shard, look.geometry) {
-        Ok(manifest) => manifest,
-        Err(bad) => {
-            lost(format!("the manifest of generation {}: {bad}", root.generation));
             return None;
         }
     };
@@ -162,7 +157,36 @@ fn are_members(look: &Look<'_>, record: &SegmentRecord) -> bool {
     record.info.members.iter().all(|member| is(member.drive, member.au))
 }
 
-/// Reads the manifest that a root names, and tells where its blocks are.
+/// Reads the manifest that a root names, with its pages, and tells where all those blocks are. Adds the segments that hold
+/// pages to those of the root.
+async fn read_all(
+    look: &Look<'_>,
+    root: &Root,
+    holders: &mut BTreeMap<SegmentId, SegmentRecord>,
+) -> Result<(Manifest, Vec<Entry>), String> {
+    let (bytes, mut entries) = read(look, root, holders).await?;
+    let bad = |bad| format!("the manifest of generation {}: {bad}", root.generation);
+    let read = Read::from_bytes(&bytes, root.pool, root.shard, look.geometry).map_err(bad)?;
+    let paged = match read {
+        Read::Whole(manifest) => return Ok((manifest, entries)),
+        Read::Paged(paged) => paged,
+    };
+    let can_be: Vec<SegmentRecord> =
+        paged.holders.iter().filter(|holder| are_members(look, holder)).cloned().collect();
+    add_holders(holders, &can_be);
+    let (mut pages, mut block) = (Vec::new(), vec![0; BLOCK]);
+    for at in &paged.pages {
+        read_block(look, holders, *at, &mut block).await?;
+        let page = Page::from_block(&block, root.pool, root.shard, look.geometry);
+        let bad = |bad| format!("a page of the manifest at {:?}: {bad}", at.location);
+        pages.push((*at, page.map_err(bad)?));
+    }
+    entries.extend_from_slice(&paged.pages);
+    let (manifest, _) = manifest_pages::assemble(paged, pages).map_err(bad)?;
+    Ok((manifest, entries))
+}
+
+/// Reads the manifest that a root names, without its pages, and tells where its blocks are.
 async fn read(
     look: &Look<'_>,
     root: &Root,

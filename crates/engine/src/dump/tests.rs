@@ -10,6 +10,7 @@ use stdx::num::usize64;
 use super::*;
 use crate::address::BLOCK;
 use crate::pool::{OpenOptions, Pool, PoolSpec, VolumeSpec};
+use crate::segment::Stream;
 
 mod damage;
 mod hostile;
@@ -165,6 +166,9 @@ fn a_pool_closed_in_order_is_whole_and_described() {
             assert_eq!(report.drives.len(), 5);
             let live: u64 = report.segments.iter().map(|s| u64::from(s.live)).sum();
             assert_eq!(live, report.shards[0].blocks + report.shards[0].metadata);
+            for segment in report.segments.iter().filter(|s| s.stream == Stream::Metadata) {
+                assert_eq!(segment.hint, segment.live, "counts of metadata are exact");
+            }
         });
     }
 }

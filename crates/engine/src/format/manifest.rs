@@ -1,14 +1,25 @@
-//! The manifest of a shard: its segments, and its map's runs. Kept in metadata blocks; the root
+//! The manifest of a shard: its segments, and its map's tables. Kept in metadata blocks; the root
 //! names them.
+//!
+//! What there may be hundreds of thousands of, segments and tables, is on *manifest pages* of one
+//! block, which checkpoints write anew only where something on them changed. The manifest itself
+//! lists the pages, and is written whole. Version 3 had all in the manifest.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Bad, VERSION, check, seal};
-use crate::address::SegmentId;
+use super::root::RawEntry;
+use super::{Bad, check_version, seal};
+use crate::address::{BLOCK, Entry, SegmentId};
 use crate::segment::{Member, SegmentInfo, Stream};
 
 const MAGIC: [u8; 8] = *b"FLASHMAN";
+const PAGE_MAGIC: [u8; 8] = *b"FLASHMPG";
+
+/// Of manifests that list pages, and of those: a structure that changed since format 3.
+const PAGED: u16 = 4;
+/// Of manifests that have everything themselves.
+const WHOLE: u16 = 3;
 
 /// A segment as a checkpoint knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +35,7 @@ pub struct SegmentRecord {
     pub live: u32,
 }
 
-/// All that a shard's checkpoint says.
+/// All that a shard's checkpoint says, whichever blocks it is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     pub shard: u16,
@@ -37,6 +48,42 @@ pub struct Manifest {
     pub segments: Vec<SegmentRecord>,
     /// The map's own part.
     pub map: Vec<u8>,
+}
+
+/// A manifest that lists pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paged {
+    pub shard: u16,
+    pub generation: u64,
+    pub cut: u64,
+    pub next_segment: u32,
+    /// The segments that hold the pages, needed to read them, each with how many of its blocks are pages.
+    pub holders: Vec<SegmentRecord>,
+    pub pages: Vec<Entry>,
+    /// The map's own part without its tables.
+    pub map: Vec<u8>,
+}
+
+/// A manifest as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    Whole(Manifest),
+    Paged(Paged),
+}
+
+/// What is on a manifest page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Page {
+    Segments(Vec<SegmentRecord>),
+    /// So many records of the map's tables.
+    Tables(usize, Vec<u8>),
+}
+
+/// What the records of a manifest page are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    Segments = 1,
+    Tables = 2,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -53,10 +100,29 @@ struct Head {
     width: U16,
     reserved: U16,
     next_segment: U32,
-    reserved2: U32,
+    /// 0 where everything is in the manifest itself.
+    pages: U32,
     map_bytes: U64,
 }
 const _: () = assert!(size_of::<Head>() == 72);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct PageHead {
+    magic: [u8; 8],
+    crc: U32,
+    version: U16,
+    shard: U16,
+    pool: [u8; 16],
+    kind: u8,
+    reserved: u8,
+    records: U16,
+    bytes: U32,
+}
+const _: () = assert!(size_of::<PageHead>() == 40);
+
+/// Bytes of records that a manifest page takes.
+pub const PAGE_BYTES: usize = BLOCK - size_of::<PageHead>();
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -148,34 +214,39 @@ impl SegmentRecord {
     }
 }
 
-impl Manifest {
+impl Paged {
     /// The manifest as bytes, sealed as `pool`'s.
     #[must_use]
     pub fn to_bytes(&self, pool: [u8; 16], width: usize) -> Vec<u8> {
         let head = Head {
             magic: MAGIC,
             crc: 0.into(),
-            version: VERSION.into(),
+            version: PAGED.into(),
             shard: self.shard.into(),
             pool,
             generation: self.generation.into(),
             cut: self.cut.into(),
-            segments: stdx::num::u32_of(self.segments.len()).into(),
+            segments: stdx::num::u32_of(self.holders.len()).into(),
             width: stdx::num::u16_of(width).into(),
             reserved: 0.into(),
             next_segment: self.next_segment.into(),
-            reserved2: 0.into(),
+            pages: stdx::num::u32_of(self.pages.len()).into(),
             map_bytes: stdx::num::u64_of(self.map.len()).into(),
         };
         let mut bytes = head.as_bytes().to_vec();
-        for segment in &self.segments {
-            bytes.extend_from_slice(&segment.to_bytes());
+        for holder in &self.holders {
+            bytes.extend_from_slice(&holder.to_bytes());
+        }
+        for page in &self.pages {
+            bytes.extend_from_slice(RawEntry::from(*page).as_bytes());
         }
         bytes.extend_from_slice(&self.map);
         seal(&mut bytes, MAGIC);
         bytes
     }
+}
 
+impl Read {
     /// The manifest of a pool's shard in `bytes`.
     ///
     /// # Errors
@@ -186,7 +257,7 @@ impl Manifest {
         shard: u16,
         geometry: raid::Geometry,
     ) -> Result<Self, Bad> {
-        check(bytes, MAGIC)?;
+        let version = check_version(bytes, MAGIC, WHOLE..=PAGED)?;
         let (head, rest) = Head::ref_from_prefix(bytes).map_err(|_| Bad::Blank)?;
         if head.pool != pool || head.shard.get() != shard {
             return Err(Bad::Blank);
@@ -197,19 +268,93 @@ impl Manifest {
         let each = SegmentRecord::len(geometry.width());
         let table = stdx::num::usize32(head.segments.get()).checked_mul(each);
         let split = table.and_then(|table| rest.split_at_checked(table));
-        let (table, map) = split.ok_or(Bad::Field("segments"))?;
+        let (table, rest) = split.ok_or(Bad::Field("segments"))?;
+        let listed = if version == WHOLE { 0 } else { stdx::num::usize32(head.pages.get()) };
+        let (pages, map) = <[RawEntry]>::ref_from_prefix_with_elems(rest, listed)
+            .map_err(|_| Bad::Field("pages"))?;
         if stdx::num::u64_of(map.len()) != head.map_bytes.get() {
             return Err(Bad::Field("map"));
         }
         let record = |raw| SegmentRecord::from_bytes(raw, shard, geometry);
-        Ok(Self {
-            shard,
-            generation: head.generation.get(),
-            cut: head.cut.get(),
-            next_segment: head.next_segment.get(),
-            segments: table.chunks_exact(each).map(record).collect::<Result<_, _>>()?,
-            map: map.to_vec(),
+        let segments = table.chunks_exact(each).map(record).collect::<Result<_, _>>()?;
+        let (generation, cut) = (head.generation.get(), head.cut.get());
+        let (next_segment, map) = (head.next_segment.get(), map.to_vec());
+        Ok(match version {
+            WHOLE => Self::Whole(Manifest { shard, generation, cut, next_segment, segments, map }),
+            _ => Self::Paged(Paged {
+                shard,
+                generation,
+                cut,
+                next_segment,
+                holders: segments,
+                pages: pages.iter().map(RawEntry::entry).collect::<Result<_, _>>()?,
+                map,
+            }),
         })
+    }
+}
+
+impl Page {
+    /// So many records as a manifest page.
+    ///
+    /// # Panics
+    /// When they are more than it takes, which its writer has made sure of.
+    #[must_use]
+    pub fn to_block(
+        kind: PageKind,
+        records: usize,
+        bytes: &[u8],
+        pool: [u8; 16],
+        shard: u16,
+    ) -> Box<[u8; BLOCK]> {
+        assert!(bytes.len() <= PAGE_BYTES, "a manifest page takes what is put on it");
+        let head = PageHead {
+            magic: PAGE_MAGIC,
+            crc: 0.into(),
+            version: PAGED.into(),
+            shard: shard.into(),
+            pool,
+            kind: kind as u8,
+            reserved: 0,
+            records: stdx::num::u16_of(records).into(),
+            bytes: stdx::num::u32_of(bytes.len()).into(),
+        };
+        let mut block = Box::new([0; BLOCK]);
+        block[..size_of::<PageHead>()].copy_from_slice(head.as_bytes());
+        block[size_of::<PageHead>()..][..bytes.len()].copy_from_slice(bytes);
+        seal(&mut block[..], PAGE_MAGIC);
+        block
+    }
+
+    /// What is on a manifest page of a pool's shard.
+    ///
+    /// # Errors
+    /// `Blank` when it is not this shard's, and what else is wrong with it.
+    pub fn from_block(
+        block: &[u8],
+        pool: [u8; 16],
+        shard: u16,
+        geometry: raid::Geometry,
+    ) -> Result<Self, Bad> {
+        check_version(block, PAGE_MAGIC, PAGED..=PAGED)?;
+        let (head, rest) = PageHead::ref_from_prefix(block).map_err(|_| Bad::Blank)?;
+        if head.pool != pool || head.shard.get() != shard {
+            return Err(Bad::Blank);
+        }
+        let bytes = rest.get(..stdx::num::usize32(head.bytes.get())).ok_or(Bad::Field("bytes"))?;
+        let records = usize::from(head.records.get());
+        if head.kind == PageKind::Tables as u8 {
+            return Ok(Self::Tables(records, bytes.to_vec()));
+        }
+        if head.kind != PageKind::Segments as u8 {
+            return Err(Bad::Field("kind of page"));
+        }
+        let each = SegmentRecord::len(geometry.width());
+        if bytes.len() != records * each {
+            return Err(Bad::Field("records"));
+        }
+        let record = |raw| SegmentRecord::from_bytes(raw, shard, geometry);
+        Ok(Self::Segments(bytes.chunks_exact(each).map(record).collect::<Result<_, _>>()?))
     }
 }
 
@@ -233,33 +378,80 @@ mod tests {
         assert_eq!(read(65), Err(Bad::Field("roll_from")));
     }
 
-    #[test]
-    fn a_manifest_comes_back_as_written() {
-        let shape = raid::Shape { data: 2, parity: 1 };
-        let geometry = raid::Geometry::new(shape, 16, 64).unwrap();
-        let record = |i: u32| SegmentRecord {
+    fn geometry() -> raid::Geometry {
+        raid::Geometry::new(raid::Shape { data: 2, parity: 1 }, 16, 64).unwrap()
+    }
+
+    fn record(i: u32) -> SegmentRecord {
+        SegmentRecord {
             info: SegmentInfo {
                 id: SegmentId::new(i),
                 generation: u64::from(i) << 33,
                 members: (0..3).map(|d| Member { drive: d, au: i }).collect(),
                 stream: Stream::Reclaim,
                 shard: 1,
-                geometry,
+                geometry: geometry(),
             },
             roll_from: i.is_multiple_of(2).then_some(i % 65),
             stripes: (i % 3 == 1).then_some(1 + i % 4),
             live: i,
+        }
+    }
+
+    #[test]
+    fn a_manifest_and_its_pages_come_back_as_written() {
+        let entry = |i: u32| {
+            let location = crate::address::Location::new(SegmentId::new(i), i);
+            Entry { location, crc: i }
         };
-        let manifest = Manifest {
+        let manifest = Paged {
             shard: 1,
             generation: 4,
             cut: 77,
             next_segment: 200,
-            segments: (0..100).map(record).collect(),
+            holders: (0..9).map(record).collect(),
+            pages: (1..700).map(entry).collect(),
             map: vec![9; 333],
         };
         let bytes = manifest.to_bytes([3; 16], 3);
-        assert_eq!(Manifest::from_bytes(&bytes, [3; 16], 1, geometry), Ok(manifest));
-        assert!(Manifest::from_bytes(&bytes[..bytes.len() - 1], [3; 16], 1, geometry).is_err());
+        let read = |bytes: &[u8]| Read::from_bytes(bytes, [3; 16], 1, geometry());
+        assert_eq!(read(&bytes), Ok(Read::Paged(manifest)));
+        assert!(read(&bytes[..bytes.len() - 1]).is_err());
+        let records: Vec<SegmentRecord> = (0..96).map(record).collect();
+        let bytes: Vec<u8> = records.iter().flat_map(SegmentRecord::to_bytes).collect();
+        assert_eq!(records.len(), PAGE_BYTES / SegmentRecord::len(3), "as many as a page takes");
+        let block = Page::to_block(PageKind::Segments, 96, &bytes, [3; 16], 1);
+        let read = |pool, shard| Page::from_block(&block[..], pool, shard, geometry());
+        assert_eq!(read([3; 16], 1), Ok(Page::Segments(records)));
+        assert_eq!((read([3; 16], 2), read([2; 16], 1)), (Err(Bad::Blank), Err(Bad::Blank)));
+        let block = Page::to_block(PageKind::Tables, 3, &[7; 99], [3; 16], 1);
+        let read = Page::from_block(&block[..], [3; 16], 1, geometry());
+        assert_eq!(read, Ok(Page::Tables(3, vec![7; 99])));
+    }
+
+    /// Format 3 had all segments, and all that the map says, in the manifest.
+    #[test]
+    fn a_manifest_of_format_3_is_read() {
+        let segments: Vec<SegmentRecord> = (0..100).map(record).collect();
+        let map = vec![9; 333];
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(b"FLASHMAN\0\0\0\0");
+        bytes.extend_from_slice(&3_u16.to_le_bytes());
+        bytes.extend_from_slice(&1_u16.to_le_bytes());
+        bytes.extend_from_slice(&[3; 16]);
+        bytes.extend_from_slice(&4_u64.to_le_bytes());
+        bytes.extend_from_slice(&77_u64.to_le_bytes());
+        bytes.extend_from_slice(&100_u32.to_le_bytes());
+        bytes.extend_from_slice(&3_u32.to_le_bytes());
+        bytes.extend_from_slice(&200_u32.to_le_bytes());
+        bytes.extend_from_slice(&0_u32.to_le_bytes());
+        bytes.extend_from_slice(&333_u64.to_le_bytes());
+        segments.iter().for_each(|segment| bytes.extend_from_slice(&segment.to_bytes()));
+        bytes.extend_from_slice(&map);
+        seal(&mut bytes, MAGIC);
+        let (shard, generation, cut, next_segment) = (1, 4, 77, 200);
+        let whole = Manifest { shard, generation, cut, next_segment, segments, map };
+        let read = Read::from_bytes(&bytes, [3; 16], 1, geometry());
+        assert_eq!(read, Ok(Read::Whole(whole)));
     }
 }

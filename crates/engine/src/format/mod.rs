@@ -7,10 +7,13 @@ pub mod member;
 pub mod root;
 pub mod stripe;
 
+use std::ops::RangeInclusive;
+
 use crate::address::BLOCK;
 use stdx::{crc32c, crc32c_append};
 
-/// The version of everything this program writes. It opens no other.
+/// The version of everything this program writes, but for structures that changed since: those have a later one, and
+/// are read as they were, too.
 pub const VERSION: u16 = 3;
 
 /// Where things are on a drive, in bytes from its beginning.
@@ -68,6 +71,15 @@ const HEAD: usize = CRC_AT + 4 + 2;
 
 /// Whether the piece carries this magic number, its own checksum, and this program's version.
 pub(crate) fn check(bytes: &[u8], magic: [u8; 8]) -> Result<(), Bad> {
+    check_version(bytes, magic, VERSION..=VERSION).map(drop)
+}
+
+/// As [`check`], for one of these versions: tells which one.
+pub(crate) fn check_version(
+    bytes: &[u8],
+    magic: [u8; 8],
+    versions: RangeInclusive<u16>,
+) -> Result<u16, Bad> {
     let Some((head, _)) = bytes.split_first_chunk::<HEAD>() else { return Err(Bad::Blank) };
     if head[..CRC_AT] != magic {
         return Err(Bad::Blank);
@@ -76,7 +88,7 @@ pub(crate) fn check(bytes: &[u8], magic: [u8; 8]) -> Result<(), Bad> {
         return Err(Bad::Checksum);
     }
     match u16::from_le_bytes([head[12], head[13]]) {
-        VERSION => Ok(()),
+        known if versions.contains(&known) => Ok(known),
         other => Err(Bad::Version(other)),
     }
 }

@@ -240,25 +240,87 @@ fn decode(bytes: &[u8], limits: MapLimits) -> std::result::Result<(State, Vec<Lo
     Ok((state, orphans))
 }
 
+/// The records of tables in `bytes`, each with the number of its table.
+///
+/// # Errors
+/// When they do not make up the bytes.
+pub fn records(bytes: &[u8]) -> std::result::Result<Vec<(u64, &[u8])>, Bad> {
+    let (mut rest, mut all) = (bytes, Vec::new());
+    while !rest.is_empty() {
+        let (head, _) = Record::ref_from_prefix(rest).map_err(|_| Bad::Field("table"))?;
+        let len = size_of::<Record>() + usize::from(head.segments.get()) * size_of::<U32>();
+        let (record, after) = rest.split_at_checked(len).ok_or(Bad::Field("table"))?;
+        all.push((head.id.get(), record));
+        rest = after;
+    }
+    Ok(all)
+}
+
+/// The manifest of whose tables only the number is in `parts` ([`Map::manifest_without_tables`]), and which has these
+/// records of them.
+///
+/// # Errors
+/// When they are not its tables, or it is damaged.
+pub fn assemble(parts: &[u8], tables: &[&[u8]]) -> std::result::Result<Vec<u8>, Bad> {
+    format::check(parts, MAGIC)?;
+    let (head, orphans) = Head::read_from_prefix(parts).map_err(|_| Bad::Field("length"))?;
+    if usize32(head.length.get()) != parts.len() || usize32(head.tables.get()) != tables.len() {
+        return Err(Bad::Field("length"));
+    }
+    let mut ordered = Vec::new();
+    for table in tables {
+        let (record, _) = Record::ref_from_prefix(table).map_err(|_| Bad::Field("table"))?;
+        let low = position(record.first_view, record.first_block)?;
+        ordered.push((record.group.get(), low, *table));
+    }
+    ordered.sort_unstable();
+    let mut out = head.as_bytes().to_vec();
+    ordered.iter().for_each(|(.., table)| out.extend_from_slice(table));
+    out.extend_from_slice(orphans);
+    let length = u32::try_from(out.len()).map_err(|_| Bad::Field("length"))?;
+    out[std::mem::offset_of!(Head, length)..][..size_of::<U32>()]
+        .copy_from_slice(&length.to_le_bytes());
+    format::seal(&mut out, MAGIC);
+    Ok(out)
+}
+
 impl<P: Pages> Map<P> {
-    /// Names every table: with it and the pages, [`open`](Self::open) gives the map as of the last
-    /// flush. What was inserted since is not in it. Some 120 bytes a table, of which a volume of
-    /// 1 TiB full of random blocks has some 1500.
-    #[must_use]
-    pub fn manifest(&self) -> Vec<u8> {
+    /// Has every table's number and record looked at, as the manifest has it. Some 110 bytes a table, of which a volume
+    /// of 1 TiB full of random blocks has some 1500.
+    pub fn each_table(&self, mut look: impl FnMut(u64, &[u8])) {
         let state = self.state.borrow();
-        let mut out = vec![0; size_of::<Head>()];
-        let mut tables = 0;
+        let mut bytes = Vec::new();
         let levels = (0..).map(|l| GROUP_LEVELS + l).zip(&state.levels);
         for (group, level) in (0..).zip(&state.runs).chain(levels) {
             for table in level.tables() {
-                out.extend_from_slice(record(table, group, state.told_from).as_bytes());
+                bytes.clear();
+                bytes.extend_from_slice(record(table, group, state.told_from).as_bytes());
                 for segment in &table.segments {
-                    out.extend_from_slice(&segment.get().to_le_bytes());
+                    bytes.extend_from_slice(&segment.get().to_le_bytes());
                 }
-                tables += 1;
+                look(table.id, &bytes);
             }
         }
+    }
+
+    /// Names every table: with it and the pages, [`open`](Self::open) gives the map as of the last
+    /// flush. What was inserted since is not in it.
+    #[must_use]
+    pub fn manifest(&self) -> Vec<u8> {
+        let mut out = vec![0; size_of::<Head>()];
+        self.each_table(|_, record| out.extend_from_slice(record));
+        self.sealed(out)
+    }
+
+    /// The manifest without the records of its tables, which [`assemble`] puts together again.
+    #[must_use]
+    pub fn manifest_without_tables(&self) -> Vec<u8> {
+        self.sealed(vec![0; size_of::<Head>()])
+    }
+
+    /// With the locations of pages that belong to no table yet, and the head.
+    fn sealed(&self, mut out: Vec<u8>) -> Vec<u8> {
+        let state = self.state.borrow();
         let mut orphans = 0;
         for appended in &self.appended {
             for location in appended.borrow().iter() {
@@ -266,13 +328,14 @@ impl<P: Pages> Map<P> {
                 orphans += 1;
             }
         }
+        let tables: usize = state.runs.iter().chain(&state.levels).map(|l| l.tables().len()).sum();
         let head = Head {
             magic: MAGIC,
             crc: U32::new(0),
             version: U16::new(format::VERSION),
             reserved: U16::new(0),
             length: U32::new(u32_of(out.len())),
-            tables: U32::new(tables),
+            tables: U32::new(u32_of(tables)),
             orphans: U32::new(orphans),
             told_from: U32::new(u32::try_from(state.told_from).unwrap_or(0)),
             next_table: U64::new(state.next_table),

@@ -53,6 +53,7 @@ pub use count::{Span, Tally};
 pub use extents::{Contents, Extent, Extents};
 pub use limits::MapLimits;
 pub use lookup::Period;
+pub(crate) use manifest::{assemble, records};
 
 use crate::address::{BLOCK, Encoding, Entry, Key, Location, Stored, Version, View};
 use crate::canary::{self, Step};

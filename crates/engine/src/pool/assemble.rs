@@ -381,6 +381,7 @@ impl Frame {
                 cut: found.manifest.cut,
                 generation: found.root.generation,
                 manifest_blocks: found.blocks,
+                pages: found.pages,
             },
         })))
     }

@@ -19,8 +19,8 @@ use crate::error::{Error, Kind, Result};
 use crate::format;
 use crate::format::catalog::{Catalog, CatalogArea};
 use crate::format::label::{DriveMark, DriveRecord, Label, Layout, LogKind, PoolState};
-use crate::format::manifest::SegmentRecord;
-use crate::format::root::{MANIFEST_MAX, segments_max};
+use crate::format::manifest::{PAGE_BYTES, SegmentRecord};
+use crate::format::root::{MANIFEST_MAX, RawEntry, segments_max};
 use crate::limits::{
     AU_MAX, AU_MIN, AUS_MIN, AUS_PER_DRIVE, DRIVES_MAX, SHARD_LOG_BYTES, SHARD_SEGMENTS,
     SHARD_SEGMENTS_MIN, SHARDS_MAX, UNITS_PER_AU,
@@ -243,9 +243,11 @@ pub(super) fn least_shards(units: &[u32], (data, parity): (u8, u8), au_bytes: u6
     // Shards do not have all the same.
     let described = SegmentRecord::len(width);
     let all = (segments * u64_of(described) + tables * TABLE_BYTES) * 5 / 4;
+    // Pages may be half full, and each in another segment.
+    let listed = all.div_ceil(u64_of(PAGE_BYTES) / 2) * u64_of(size_of::<RawEntry>() + described);
     // Half of what the segments have that a root can describe: what the map writes meanwhile lies between.
-    let described = u64_of(segments_max(described)) * u64::from(data) * au_bytes / 2;
-    all.div_ceil(u64_of(MANIFEST_MAX).min(described)).max(1)
+    let named = u64_of(segments_max(described)) * u64::from(data) * au_bytes / 2;
+    listed.div_ceil(u64_of(MANIFEST_MAX).min(named)).max(1)
 }
 
 /// As many shards as there are reactors, or fewer where those would have too little space or log.

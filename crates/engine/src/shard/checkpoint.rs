@@ -3,8 +3,12 @@
 //! A checkpoint names the map's runs on media and every segment of the shard, among them segments
 //! that are not used yet: stripes written after it can only lie there, so recovery finds them. Only
 //! once it is complete is the space of dead segments given back.
+//!
+//! Runs and segments are on pages, of which those are written that changed since the last
+//! checkpoint; the manifest, which lists all pages, and what leads to it are written each time.
 
 mod on_demand;
+mod plan;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,28 +23,21 @@ use super::events::Event;
 use crate::address::{BLOCK, Entry, SegmentId};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
-use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::format::manifest::{PageKind, Paged, SegmentRecord};
 use crate::format::root::{INDEX_ENTRIES, INDEX_MAX, MANIFEST_MAX, RawEntry, Root, segments_max};
 use crate::limits::{RECLAIM_RESERVE, RESERVED_MAX};
+use crate::manifest_pages::ManifestPages;
 use crate::segment::{SegmentInfo, Stream};
 use crate::segment_table::{Segment, State};
+use plan::{Plan, Written};
 
-/// As a checkpoint says it.
-fn record(segment: &Segment) -> SegmentRecord {
-    let roll_from = match segment.state {
-        _ if segment.info.stream == Stream::Metadata => None,
-        State::Sealed if segment.settled == segment.stripes => None,
-        State::Reserved | State::Open | State::Sealed => Some(segment.settled),
-    };
-    // Where metadata goes on being written, this checkpoint's first, the root says how many there are.
-    let is_known = segment.state == State::Sealed && roll_from.is_none() && !segment.may_have_fewer;
-    let stripes = is_known.then_some(segment.stripes);
-    SegmentRecord {
-        info: SegmentInfo::clone(&segment.info),
-        roll_from,
-        stripes,
-        live: segment.live,
+/// How many of these blocks lie in which segment.
+fn count<'a>(blocks: impl IntoIterator<Item = &'a Entry>) -> BTreeMap<SegmentId, u32> {
+    let mut used = BTreeMap::new();
+    for entry in blocks {
+        *used.entry(entry.location.segment()).or_insert(0) += 1;
     }
+    used
 }
 
 /// Takes checkpoints.
@@ -56,8 +53,12 @@ pub struct Checkpoints {
     cut: Cell<u64>,
     /// The last one found no room for its root: what it wrote before is in use until one is done.
     lacked_room: Cell<bool>,
-    /// Where the last one's manifest lies.
+    /// Where the last one's manifest lies, without its pages, and what those wrote that failed since.
     manifest_blocks: RefCell<Vec<Entry>>,
+    /// The pages of the last one's manifest, and which of them the next one writes.
+    pages: RefCell<ManifestPages>,
+    /// Blocks that the last one wrote.
+    blocks_written: Cell<usize>,
     /// Data segments found, block by block, to hold nothing any more.
     verified: RefCell<BTreeSet<SegmentId>>,
     /// Segments that are being checked or emptied, or of which a drive's part is being made anew: their space is not
@@ -75,6 +76,7 @@ pub struct Last {
     pub cut: u64,
     pub generation: u64,
     pub manifest_blocks: Vec<Entry>,
+    pub pages: ManifestPages,
 }
 
 /// Keeps a segment's space from being given back.
@@ -110,6 +112,8 @@ impl Checkpoints {
             cut: Cell::new(last.cut),
             lacked_room: Cell::new(false),
             manifest_blocks: RefCell::new(last.manifest_blocks),
+            pages: RefCell::new(last.pages),
+            blocks_written: Cell::new(0),
             verified: RefCell::default(),
             held: RefCell::default(),
             given_back: RefCell::default(),
@@ -230,34 +234,21 @@ impl Checkpoints {
         let generation = self.generation.get() + 1;
         let superblock = &self.base.common.superblock;
         self.base.table().assert_counts();
-        let (manifest, dead) = self.manifest(generation, fresh);
-        self.given_back.borrow_mut().clone_from(&dead);
+        let mut plan = self.plan(fresh);
+        self.given_back.borrow_mut().clone_from(&plan.dead);
         assert!(self.cut() <= self.base.writer.written(), "the map's runs are of written stripes");
-        let bytes = manifest.to_bytes(self.base.writer.pool(), self.base.writer.geometry().width());
         // Before any of it is written: a next one would come after it, and another.
-        if bytes.len() > MANIFEST_MAX {
+        if plan.most_bytes(self.base.writer.geometry()) > MANIFEST_MAX {
             return Err(Error::new(Kind::Full, "the manifest is larger than a root can name"));
         }
-        let mut block = [0; BLOCK];
-        for piece in bytes.chunks(BLOCK) {
-            block[..piece.len()].copy_from_slice(piece);
-            block[piece.len()..].fill(0);
-            blocks.push(self.base.pages.append_block(&block).await?);
-        }
-        let entries = blocks.len();
-        for piece in blocks.clone().chunks(INDEX_ENTRIES) {
-            block.fill(0);
-            let raw: Vec<RawEntry> = piece.iter().map(|entry| RawEntry::from(*entry)).collect();
-            let raw = raw.as_bytes();
-            block[..raw.len()].copy_from_slice(raw);
-            blocks.push(self.base.pages.append_block(&block).await?);
-        }
-        let index = blocks[entries..].to_vec();
-        assert!(index.len() <= INDEX_MAX, "a manifest that a root can name");
+        let written = self.write_pages(&mut plan, blocks).await?;
+        let pages = blocks.len();
+        let (bytes, unsettled) = self.manifest(&plan, &written, generation);
+        let index = self.write_manifest(&bytes, blocks).await?;
         self.base.writer.settle_metadata().await?;
-        self.assert_settled(blocks, &dead);
+        self.assert_settled(plan.kept.iter().chain(&*blocks), &plan.dead);
         // What begins from here on is not of this checkpoint, and may be torn when it is the last.
-        let segments = self.segments_of(blocks.iter());
+        let segments = self.segments_of(&blocks[pages..], &unsettled);
         let described = SegmentRecord::len(self.base.writer.geometry().width());
         if segments.len() > segments_max(described) {
             return Err(Error::new(
@@ -277,79 +268,105 @@ impl Checkpoints {
             index,
             segments,
         };
-        let written = superblock.write_root(&root).await;
-        self.lacked_room.set(written.is_err());
-        written?;
+        let done = superblock.write_root(&root).await;
+        self.lacked_room.set(done.is_err());
+        done?;
         let before = self.generation.replace(generation);
         assert_eq!(before + 1, generation, "one checkpoint at a time");
-        let stripes = |record: &SegmentRecord| record.info.geometry.stripes();
-        let known = manifest.segments.iter();
-        let known =
-            known.map(|record| (record.info.id, record.roll_from.unwrap_or(stripes(record))));
-        self.base.writer.table_mut().made_durable(known);
-        self.replace_manifest(std::mem::take(blocks));
-        self.give_back(&dead).await;
+        self.base.writer.table_mut().made_durable(plan.durable);
+        self.blocks_written.set(blocks.len());
+        self.replace_manifest(blocks.drain(..).skip(pages).collect(), written);
+        self.give_back(&plan.dead).await;
         Ok(())
     }
 
+    /// Writes the pages that changed. Where each of them is now, by its kind and number.
+    async fn write_pages(&self, plan: &mut Plan, blocks: &mut Vec<Entry>) -> Result<Vec<Written>> {
+        let mut written = Vec::with_capacity(plan.pages.len());
+        for (kind, number, block) in plan.pages.drain(..) {
+            let at = self.base.pages.append_block(&block[..]).await?;
+            blocks.push(at);
+            written.push((kind, number, at));
+        }
+        Ok(written)
+    }
+
+    /// Writes the manifest, and the index that lists its blocks, whose blocks it gives.
+    async fn write_manifest(&self, bytes: &[u8], blocks: &mut Vec<Entry>) -> Result<Vec<Entry>> {
+        let mut block = [0; BLOCK];
+        let first = blocks.len();
+        for piece in bytes.chunks(BLOCK) {
+            block[..piece.len()].copy_from_slice(piece);
+            block[piece.len()..].fill(0);
+            blocks.push(self.base.pages.append_block(&block).await?);
+        }
+        let entries = blocks.len();
+        for piece in blocks[first..].to_vec().chunks(INDEX_ENTRIES) {
+            block.fill(0);
+            let raw: Vec<RawEntry> = piece.iter().map(|entry| RawEntry::from(*entry)).collect();
+            let raw = raw.as_bytes();
+            block[..raw.len()].copy_from_slice(raw);
+            blocks.push(self.base.pages.append_block(&block).await?);
+        }
+        let index = blocks[entries..].to_vec();
+        assert!(index.len() <= INDEX_MAX, "a manifest that a root can name");
+        Ok(index)
+    }
+
     /// What a root is about to name is on the drives, and stays there.
-    fn assert_settled(&self, blocks: &[Entry], dead: &[SegmentId]) {
-        let is_written = |entry: &Entry| self.base.writer.pending(entry.location).is_none();
-        let is_settled = blocks.iter().all(is_written) || canary::skips(Step::MetadataInFlight);
-        assert!(is_settled, "what a root names was written");
-        let stays = |entry: &Entry| !dead.contains(&entry.location.segment());
-        assert!(blocks.iter().all(stays), "a manifest lies in no segment that it leaves out");
-    }
-
-    /// What the checkpoint says, and which segments it leaves out because nothing needs them.
-    fn manifest(&self, generation: u64, fresh: &[Rc<SegmentInfo>]) -> (Manifest, Vec<SegmentId>) {
-        let table = self.base.table();
-        let cut = self.cut();
-        let mut dead = table.dead(cut);
-        let verified = self.verified.borrow();
-        // A count alone frees nothing but metadata, whose counts are exact.
-        dead.retain(|id| {
-            let metadata = table.get(*id).is_some_and(|s| s.info.stream == Stream::Metadata);
-            (metadata || verified.contains(id)) && !self.is_held(*id)
-        });
-        // Nothing was ever written there.
-        dead.extend(table.withdrawn().into_iter().filter(|id| !self.is_held(*id)));
-        // A pool may have a million segments, and a thousand blocks of the last manifest.
-        let given_back: BTreeSet<SegmentId> = dead.iter().copied().collect();
-        let alive = table.iter().filter(|segment| !given_back.contains(&segment.info.id));
-        let mut segments: Vec<SegmentRecord> = alive.map(record).collect();
-        // This manifest takes the place of the last one.
-        let mut replaced = BTreeMap::<SegmentId, u32>::new();
-        for old in &*self.manifest_blocks.borrow() {
-            *replaced.entry(old.location.segment()).or_default() += 1;
-        }
-        if !replaced.is_empty() {
-            for record in &mut segments {
-                let old = replaced.get(&record.info.id).copied().unwrap_or(0);
-                record.live = record.live.saturating_sub(old);
-            }
-        }
-        segments.extend(fresh.iter().map(|info| SegmentRecord {
-            info: SegmentInfo::clone(info),
-            roll_from: Some(0),
-            stripes: None,
-            live: 0,
-        }));
-        let shard = self.base.writer.shard();
-        let next_segment = self.base.common.allocator.lock().next();
-        let is_known = |info: &Rc<SegmentInfo>| info.id.get() < next_segment;
-        assert!(fresh.iter().all(is_known), "no number is given to another segment again");
-        let map = self.base.map.manifest();
-        (Manifest { shard, generation, cut, next_segment, segments, map }, dead)
-    }
-
-    /// How the segments of these blocks are laid out, and how many stripes they have by now.
-    fn segments_of<'a>(&self, blocks: impl Iterator<Item = &'a Entry>) -> Vec<Vec<u8>> {
-        let table = self.base.table();
-        let mut used = BTreeMap::new();
+    fn assert_settled<'a>(&self, blocks: impl Iterator<Item = &'a Entry>, dead: &[SegmentId]) {
+        let dead: BTreeSet<SegmentId> = dead.iter().copied().collect();
         for entry in blocks {
-            *used.entry(entry.location.segment()).or_insert(0_u32) += 1;
+            let is_settled = self.base.writer.pending(entry.location).is_none();
+            assert!(
+                is_settled || canary::skips(Step::MetadataInFlight),
+                "what a root names was written"
+            );
+            let stays = !dead.contains(&entry.location.segment());
+            assert!(stays, "a manifest lies in no segment that it leaves out");
         }
+    }
+
+    /// The manifest, and segments of its pages that are still being filled.
+    fn manifest(
+        &self,
+        plan: &Plan,
+        written: &[Written],
+        generation: u64,
+    ) -> (Vec<u8>, Vec<SegmentId>) {
+        let pages: Vec<Entry> =
+            plan.kept.iter().copied().chain(written.iter().map(|(.., at)| *at)).collect();
+        let (mut holders, mut unsettled) = (Vec::new(), Vec::new());
+        let table = self.base.table();
+        for (id, live) in count(&pages) {
+            let Some(segment) = table.get(id) else { continue };
+            assert_eq!(segment.info.stream, Stream::Metadata, "a manifest lies in metadata");
+            let is_sealed = segment.state == State::Sealed;
+            // Of one that is being filled the root says how many there are.
+            let stripes = (is_sealed && !segment.may_have_fewer).then_some(segment.stripes);
+            unsettled.extend((!is_sealed).then_some(id));
+            let info = SegmentInfo::clone(&segment.info);
+            holders.push(SegmentRecord { info, roll_from: None, stripes, live });
+        }
+        assert_eq!(holders.len(), count(&pages).len(), "a manifest lies in segments of the shard");
+        let manifest = Paged {
+            shard: self.base.writer.shard(),
+            generation,
+            cut: plan.cut,
+            next_segment: plan.next_segment,
+            holders,
+            pages,
+            map: plan.map.clone(),
+        };
+        let width = self.base.writer.geometry().width();
+        (manifest.to_bytes(self.base.writer.pool(), width), unsettled)
+    }
+
+    /// How the segments of these blocks are laid out, and how many stripes they, and those others, have by now.
+    fn segments_of(&self, blocks: &[Entry], others: &[SegmentId]) -> Vec<Vec<u8>> {
+        let table = self.base.table();
+        let mut used = count(blocks);
+        others.iter().for_each(|id| _ = used.entry(*id).or_insert(0));
         let describe = |(id, live): (SegmentId, u32)| {
             let segment = table.get(id)?;
             assert_eq!(segment.info.stream, Stream::Metadata, "a manifest lies in metadata");
@@ -362,12 +379,52 @@ impl Checkpoints {
         described
     }
 
-    /// The blocks of the manifest before are in use no more.
-    fn replace_manifest(&self, entries: Vec<Entry>) {
+    /// What this manifest has in place of the one before is in use no more there.
+    fn replace_manifest(&self, entries: Vec<Entry>, written: Vec<Written>) {
+        let mut before = self.manifest_blocks.replace(entries);
+        let mut pages = self.pages.borrow_mut();
+        let of = |wanted| {
+            let of = written.iter().filter(move |(kind, ..)| *kind == wanted);
+            of.map(|(_, number, at)| (*number, *at))
+        };
+        before.extend(pages.segments.written(of(PageKind::Segments)));
+        before.extend(pages.tables.written(of(PageKind::Tables)));
         let mut table = self.base.writer.table_mut();
-        for old in self.manifest_blocks.replace(entries) {
+        for old in before {
             table.drop_live(old.location, 1);
         }
+    }
+
+    /// Has what is in a segment of metadata written elsewhere: pages of the map now, those of the manifest with the next
+    /// checkpoint.
+    ///
+    /// # Errors
+    /// Those of reading and appending pages; it can be tried again.
+    pub async fn evacuate(&self, id: SegmentId) -> Result<()> {
+        self.pages.borrow_mut().leave(id);
+        self.base.map.evacuate(id).await
+    }
+
+    /// Has the next checkpoint write the pages of the manifest anew that lie in segments of metadata which are still being
+    /// filled: no scrub checks those. Tells whether there are some.
+    #[must_use]
+    pub fn renew_unsealed(&self) -> bool {
+        let filled = |of: &Segment| of.state == State::Sealed && of.applied == of.stripes;
+        let mut pages = self.pages.borrow_mut();
+        let table = self.base.table();
+        let lies_there =
+            |at: &Entry| table.get(at.location.segment()).is_some_and(|of| !filled(of));
+        let unsealed: BTreeSet<SegmentId> =
+            pages.blocks().filter(lies_there).map(|at| at.location.segment()).collect();
+        unsealed.iter().for_each(|id| pages.leave(*id));
+        !unsealed.is_empty()
+    }
+
+    /// Blocks that the last checkpoint wrote, and those of all pages that it has.
+    #[cfg(test)]
+    #[must_use]
+    pub fn blocks(&self) -> (usize, usize) {
+        (self.blocks_written.get(), self.pages.borrow().blocks().count())
     }
 
     async fn give_back(&self, dead: &[SegmentId]) {

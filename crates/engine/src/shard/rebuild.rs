@@ -142,7 +142,7 @@ impl Rebuild {
         };
         let metadata = of(true);
         for (id, _) in &metadata {
-            self.base.map.evacuate(*id).await?;
+            self.checkpoints.evacuate(*id).await?;
         }
         let victims = of(false);
         let mut emptied = Vec::new();

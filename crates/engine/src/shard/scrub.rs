@@ -130,6 +130,9 @@ impl Scrub {
         };
         // Where there is no room for a root, or too few drives, the rest is checked all the same.
         let _ = self.scrub_roots(progress).await;
+        if self.checkpoints.renew_unsealed() {
+            let _ = self.checkpoints.take().await;
+        }
         let from = next.load(Ordering::Relaxed);
         let parts: Vec<Part> = {
             let table = self.base.table();

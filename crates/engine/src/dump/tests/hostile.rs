@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::address::Entry;
+use crate::format::manifest::{Paged, Read};
 use crate::format::root::{RawEntry, Root};
 use crate::format::seal;
 use stdx::crc32c;
@@ -121,6 +122,7 @@ fn sealed_nonsense_at_fixed_places_is_survived() {
 struct Forge<'a> {
     media: &'a Media,
     root: Root,
+    geometry: raid::Geometry,
     places: Box<dyn Fn(Entry) -> (u16, u64) + 'a>,
 }
 
@@ -132,7 +134,7 @@ impl<'a> Forge<'a> {
         let Ok(look) = found.look(spec, report, &mut quiet) else { panic!("a label") };
         let root = drives::root(&look, 0).await.unwrap();
         let found = checkpoint::find(&look, 0, &mut checkpoint::Units::default()).await.unwrap();
-        let set = Arc::clone(&look.set);
+        let (set, geometry) = (Arc::clone(&look.set), look.geometry);
         let places = move |at: Entry| {
             let info = &found.table[&at.location.segment()].info;
             let place = info.geometry.place(at.location.slot());
@@ -140,7 +142,7 @@ impl<'a> Forge<'a> {
             let block = info.geometry.member_block(place.stripe, place.block);
             (member.drive, set.offset(member.drive, member.au, block))
         };
-        Self { media, root, places: Box::new(places) }
+        Self { media, root, geometry, places: Box::new(places) }
     }
 
     fn peek(&self, at: Entry) -> Vec<u8> {
@@ -174,6 +176,26 @@ impl<'a> Forge<'a> {
         bytes
     }
 
+    fn listed(&self, manifest: &[u8]) -> Paged {
+        let read = Read::from_bytes(manifest, self.root.pool, 0, self.geometry);
+        let Ok(Read::Paged(paged)) = read else { panic!("it lists pages") };
+        paged
+    }
+
+    /// The manifest with another page in the place of one.
+    fn with_page(
+        &self,
+        undo: &mut Vec<Undo>,
+        listed: &Paged,
+        which: usize,
+        mut page: Vec<u8>,
+    ) -> Vec<u8> {
+        seal(&mut page, *b"FLASHMPG");
+        let mut listed = listed.clone();
+        listed.pages[which] = self.put(undo, listed.pages[which], &page);
+        listed.to_bytes(self.root.pool, self.geometry.width())
+    }
+
     /// Puts another manifest of the same length in its place, so that all refers to it rightly.
     fn replace(&self, undo: &mut Vec<Undo>, manifest: &[u8]) {
         let mut padded = manifest.to_vec();
@@ -192,7 +214,7 @@ impl<'a> Forge<'a> {
     }
 }
 
-/// Manifests, the map's part of them and index pages that carry right checksums over wrong fields.
+/// Manifests, their pages, the map's part of them and index pages that carry right checksums over wrong fields.
 #[test]
 fn sealed_nonsense_behind_the_root_is_survived() {
     let media = crashed();
@@ -203,30 +225,40 @@ fn sealed_nonsense_behind_the_root_is_survived() {
         let map_bytes = u64::from_le_bytes(good[64..72].try_into().unwrap());
         let map_at = good.len() - usize64(map_bytes);
         assert_eq!(&good[map_at..map_at + 8], b"FLmapset");
+        let listed = forge.listed(&good);
+        let kind = |n: u8| listed.pages.iter().position(|at| forge.peek(*at)[32] == n).unwrap();
+        let (segments, tables) = (kind(1), kind(2));
         let mut prng = Prng::new(8);
         let mut undo = Vec::new();
         forge.replace(&mut undo, &good);
         whole(&media.dump(false).await);
         for case in 0..150 {
             let (mut undo, mut bytes) = (Vec::new(), good.clone());
-            match case % 3 {
+            match case % 5 {
                 0 => scramble(&mut prng, &mut bytes[..map_at], 4),
                 1 => {
                     scramble(&mut prng, &mut bytes[map_at..], 4);
                     seal(&mut bytes[map_at..], *b"FLmapset");
                 }
-                _ => {
+                2 => {
                     // The index page of the first table.
-                    let record = map_at + 40;
+                    let mut page = forge.peek(listed.pages[tables]);
+                    let record = 40;
                     let field =
-                        |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+                        |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());
                     let location = crate::address::Location::from_bits(field(record + 40)).unwrap();
                     let crc = stdx::num::low32(field(record + 64));
-                    let mut page = forge.peek(Entry { location, crc });
-                    scramble(&mut prng, &mut page[..400], 3);
-                    let at = forge.put(&mut undo, Entry { location, crc }, &page);
-                    bytes[record + 64..record + 68].copy_from_slice(&at.crc.to_le_bytes());
-                    seal(&mut bytes[map_at..], *b"FLmapset");
+                    let mut index = forge.peek(Entry { location, crc });
+                    scramble(&mut prng, &mut index[..400], 3);
+                    let at = forge.put(&mut undo, Entry { location, crc }, &index);
+                    page[record + 64..record + 68].copy_from_slice(&at.crc.to_le_bytes());
+                    bytes = forge.with_page(&mut undo, &listed, tables, page);
+                }
+                other => {
+                    let which = if other == 3 { segments } else { tables };
+                    let mut page = forge.peek(listed.pages[which]);
+                    scramble(&mut prng, &mut page[..600], 4);
+                    bytes = forge.with_page(&mut undo, &listed, which, page);
                 }
             }
             seal(&mut bytes, *b"FLASHMAN");

@@ -9,12 +9,14 @@ use media::drive::Refusal;
 use super::rejoin::settled;
 use super::snapshots::empty_all;
 use super::*;
+use crate::address::{Location, SegmentId};
 use crate::area;
 use crate::canary::{Step, misses};
 use crate::drives::DriveState;
 use crate::format::area as at;
 use crate::format::catalog::CatalogArea;
-use crate::segment::Stream;
+use crate::segment::{SegmentInfo, Stream};
+use crate::segment_table::Segment;
 use crate::shard::Shard;
 
 const DEGRADED: OpenOptions = OpenOptions {
@@ -109,6 +111,91 @@ fn a_checkpoint_that_finds_no_room_leaves_nothing_behind() {
         take().await.unwrap();
         assert_eq!(live().await.unwrap(), before);
     });
+}
+
+/// The shard has so many segments more, which are nowhere.
+fn put_segments(shard: &Shard, count: u32) {
+    let mut table = shard.base.writer.table_mut();
+    let some = table.iter().next().map(|segment| SegmentInfo::clone(&segment.info)).unwrap();
+    for n in 0..count {
+        let id = SegmentId::new(1_000_000 + n);
+        let info = SegmentInfo { id, stream: Stream::User, ..some.clone() };
+        // Nobody finds any to be worth reclaiming.
+        let live = info.geometry.slots();
+        table.insert(Segment::sealed(Rc::new(info), Some(1), live));
+    }
+}
+
+/// Each wrote the description of every segment that the shard has: 45 MB for 24 drives of 15 TB.
+#[test]
+fn a_checkpoint_writes_what_changed_and_not_what_there_is() {
+    let all = drives(4, 96 * MIB);
+    reactor::simulate(9, async move {
+        let (pool, _, _) = filled(&all, LogSpec::Bbu(vec![pmem(8 * MIB)]), 9).await;
+        let wrote = pool.each(|shard: Rc<Shard>| async move {
+            put_segments(&shard, 50_000);
+            let take = || async {
+                shard.checkpoints.take().await?;
+                Ok::<_, crate::Error>(shard.checkpoints.blocks())
+            };
+            let first = take().await?;
+            // A segment for the map's pages may have come, and counts of what was written have changed.
+            let (second, third) = (take().await?, take().await?);
+            for n in [7, 20_000, 49_999] {
+                let id = SegmentId::new(1_000_000 + n);
+                shard.base.writer.table_mut().add_live(Location::new(id, 0), 50);
+            }
+            let few = take().await?;
+            Ok([first, second, third, few])
+        });
+        let wrote = wrote.await.unwrap();
+        for [(first, pages), (second, _), (third, _), (few, same)] in wrote {
+            // 84 to a page, and one of the manifest for some hundred pages.
+            let least = 50_000 / 84;
+            assert!(pages > least && first > least, "{first} blocks, {pages} pages");
+            for (blocks, changed) in [(second, 4), (third, 4), (few, 7)] {
+                assert!(blocks <= changed + 4, "{blocks} blocks, with {first} before");
+            }
+            assert_eq!(pages, same);
+        }
+    });
+}
+
+/// Pages of a manifest that nothing changes stay where they are. A segment of metadata that is to be given back, as its
+/// drive is, would keep them for good.
+#[test]
+fn pages_of_the_manifest_leave_a_segment_that_is_emptied() {
+    let all = drives(4, 96 * MIB);
+    reactor::simulate(10, async move {
+        let (pool, _, _) = filled(&all, LogSpec::Bbu(vec![pmem(8 * MIB)]), 10).await;
+        let left = pool.each(|shard: Rc<Shard>| async move {
+            // So many that most pages of theirs say what they said.
+            put_segments(&shard, 5_000);
+            shard.checkpoints.take().await?;
+            shard.base.writer.leave(|_| true).await?;
+            let of_metadata = |segment: &&Segment| segment.info.stream == Stream::Metadata;
+            let ids = || -> Vec<SegmentId> {
+                let table = shard.base.table();
+                table.iter().filter(of_metadata).map(|segment| segment.info.id).collect()
+            };
+            let before = ids();
+            for id in &before {
+                shard.checkpoints.evacuate(*id).await?;
+            }
+            shard.checkpoints.take().await?;
+            shard.checkpoints.take().await?;
+            Ok((before.len(), ids().iter().filter(|id| before.contains(id)).count()))
+        });
+        for (before, left) in left.await.unwrap() {
+            assert!(before > 0);
+            assert_eq!(left, 0, "of {before} segments");
+        }
+    });
+}
+
+#[test]
+fn pages_of_the_manifest_that_stay_are_missed() {
+    misses(Step::ManifestLeaves, "segments", pages_of_the_manifest_leave_a_segment_that_is_emptied);
 }
 
 #[test]

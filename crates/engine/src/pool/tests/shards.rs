@@ -211,9 +211,10 @@ fn as_many_shards_as_roots_can_name_what_they_list() {
         )
     };
     // A mirror of small units: of what it lists 42 MiB lie in segments that a root can name.
-    assert_eq!(least(500_000, 1, 1), 1);
-    assert_eq!(least(1_500_000, 1, 1), 2);
+    assert_eq!(least(1_500_000, 1, 1), 1);
+    assert_eq!(least(60_000_000, 1, 1), 2);
     // With larger ones, or wider stripes, the number of blocks is what counts.
-    assert_eq!(least(1_500_000, 1, 64), 1);
-    assert_eq!(least(700_000, 9, 1), 1);
+    assert_eq!(least(60_000_000, 1, 64), 1);
+    assert_eq!(least(28_000_000, 9, 1), 2);
+    assert_eq!(least(15_000_000, 9, 1), 1);
 }

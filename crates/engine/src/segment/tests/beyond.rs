@@ -19,7 +19,15 @@ fn checkpoint(rig: &Rig) -> Found {
     let segments = Vec::new();
     let log = LogMark::default();
     let root = Root { pool: POOL, shard, generation, log, bytes: 0, index, segments };
-    Found { root, manifest, blocks: Vec::new(), segments: Vec::new(), root_on: RootOn::default() }
+    let pages = crate::manifest_pages::ManifestPages::default();
+    Found {
+        root,
+        manifest,
+        blocks: Vec::new(),
+        pages,
+        segments: Vec::new(),
+        root_on: RootOn::default(),
+    }
 }
 
 /// A damaged header was taken for the end of the stripes, because nothing else of its stripe could be read: once the

@@ -64,7 +64,7 @@ impl Checkpoints {
     pub async fn evacuate_metadata(&self, enough: usize) -> Result<()> {
         let Some(sparse) = self.sparse_metadata(enough) else { return Ok(()) };
         for id in &sparse {
-            self.base.map.evacuate(*id).await?;
+            self.evacuate(*id).await?;
         }
         self.evacuated.replace(sparse);
         self.take().await

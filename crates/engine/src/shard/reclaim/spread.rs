@@ -47,7 +47,7 @@ impl Reclaim {
         let victim = self.base.table().victim_beside(drives, true, skip);
         let Some((id, _)) = victim else { return Ok(false) };
         reclaiming.spread.insert(id);
-        self.base.map.evacuate(id).await?;
+        self.checkpoints.evacuate(id).await?;
         // What the checkpoint before this one had there is given back with the next.
         self.checkpoints.take().await?;
         self.checkpoints.take().await?;

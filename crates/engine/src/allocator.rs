@@ -236,6 +236,12 @@ impl Allocator {
         self.takes(&self.free_units(), self.room)
     }
 
+    /// Whether segments lie on the drives that are online, and stay, alone.
+    #[must_use]
+    pub fn has_room_online(&self) -> bool {
+        self.is_enough(&self.free_units())
+    }
+
     /// Whether segments may lie on the drives that are online, and stay, alone, given their free units.
     fn is_enough(&self, online: &[u32]) -> bool {
         let any_leaves = self.leaving.iter().any(|leaves| *leaves);

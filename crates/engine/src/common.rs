@@ -147,6 +147,12 @@ impl Common {
         }
     }
 
+    /// Whether new segments have no part on drives that are out.
+    pub fn has_room_online(&self) -> bool {
+        self.follow_drives();
+        self.allocator.lock().has_room_online()
+    }
+
     fn tell_allocator(&self) {
         let drives = &self.superblock.drives;
         let mut allocator = self.allocator.lock();

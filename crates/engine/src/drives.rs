@@ -245,6 +245,13 @@ impl DriveSet {
         self.slot(drive).returns()
     }
 
+    /// How often a drive went out of use, or was away, since the pool was opened: what was on it before lacks it, or did until
+    /// that was made anew.
+    #[must_use]
+    pub fn outs(&self, drive: u16) -> usize {
+        self.slot(drive).outs()
+    }
+
     /// Grows when a drive fails, or is whole again. What was written without a failed drive must not count as
     /// durable before the labels of the others say that it failed.
     #[must_use]

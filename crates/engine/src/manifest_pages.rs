@@ -62,6 +62,12 @@ impl SegmentSaid {
         Self { live, roll_from, stripes, stream: info.stream, slack, bytes }
     }
 
+    /// Nothing else will do in place of this.
+    #[must_use]
+    pub const fn exactly(self) -> Self {
+        Self { slack: 0, ..self }
+    }
+
     fn of(record: &SegmentRecord) -> Self {
         Self::new(&record.info, record.live, record.roll_from, record.stripes)
     }
@@ -97,8 +103,8 @@ impl Said for SegmentSaid {
     fn stands_for(&self, now: &Self) -> bool {
         let is_hint = self.stream != Stream::Metadata && now.live > 0;
         let fewer = self.live.checked_sub(now.live);
-        let will_do = fewer.is_some_and(|fewer| fewer == 0 || is_hint && fewer <= self.slack);
-        will_do && Self { live: now.live, ..*self } == *now
+        let will_do = fewer.is_some_and(|fewer| fewer == 0 || is_hint && fewer <= now.slack);
+        will_do && Self { live: now.live, slack: now.slack, ..*self } == *now
     }
 }
 
@@ -315,14 +321,16 @@ impl<K: Copy + Ord, S: Said> Pages<K, S> {
         }
     }
 
-    /// Pages in this segment are written anew, elsewhere.
-    pub fn leave(&mut self, id: SegmentId) {
+    /// Pages in these segments are written anew, elsewhere. Tells whether there are some.
+    pub fn leave(&mut self, is_left: impl Fn(SegmentId) -> bool) -> bool {
         if canary::skips(Step::ManifestLeaves) {
-            return;
+            return false;
         }
-        let there = |page: &Held<K>| page.at.is_some_and(|at| at.location.segment() == id);
+        let there = |page: &Held<K>| page.at.is_some_and(|at| is_left(at.location.segment()));
         let leaving = self.pages.iter().filter(|(_, page)| there(page));
-        self.changed.extend(leaving.map(|(number, _)| *number));
+        let leaving: Vec<u32> = leaving.map(|(number, _)| *number).collect();
+        self.changed.extend(&leaving);
+        !leaving.is_empty()
     }
 
     fn records(&self, page: &Held<K>) -> Vec<(K, S)> {
@@ -373,10 +381,11 @@ impl ManifestPages {
         self.segments.blocks().chain(self.tables.blocks())
     }
 
-    /// Pages in this segment are written anew, elsewhere.
-    pub fn leave(&mut self, id: SegmentId) {
-        self.segments.leave(id);
-        self.tables.leave(id);
+    /// Pages in these segments are written anew, elsewhere: not those that a checkpoint under way is writing. Tells whether
+    /// there are some.
+    pub fn leave(&mut self, is_left: impl Fn(SegmentId) -> bool) -> bool {
+        let of_segments = self.segments.leave(&is_left);
+        self.tables.leave(is_left) || of_segments
     }
 }
 
@@ -407,6 +416,9 @@ pub fn assemble(
                 tables.push(bytes);
             }
         }
+    }
+    if segments.len() != stdx::num::usize32(paged.segments) {
+        return Err(Bad::Field("segments"));
     }
     let mut records = Vec::new();
     for bytes in &tables {
@@ -496,7 +508,8 @@ mod tests {
         let [shard, generation, cut] = [0, 1, 1];
         let (map, next_segment) = (vec![0; 40], 1);
         let shard = u16::try_from(shard).unwrap();
-        Paged { shard, generation, cut, next_segment, holders, pages, map }
+        let segments = 100_000;
+        Paged { shard, generation, cut, next_segment, segments, holders, pages, map }
             .to_bytes([0; 16], 10)
             .len()
     }
@@ -562,6 +575,7 @@ mod tests {
             [1000, 990, 100, 0, 1001].map(|live| said(1, live).1);
         assert!(was.stands_for(&was) && was.stands_for(&fewer));
         assert!(![much_fewer, none, more].iter().any(|now| was.stands_for(now)));
+        assert!(was.stands_for(&was.exactly()) && !was.stands_for(&fewer.exactly()));
         let metadata = |live| SegmentSaid::new(&info(1, Stream::Metadata), live, None, None);
         assert!(metadata(10).stands_for(&metadata(10)) && !metadata(10).stands_for(&metadata(9)));
     }
@@ -597,7 +611,7 @@ mod tests {
             write(&mut pages, &now, &mut number);
             if prng.below(5) == 0 {
                 let before: BTreeSet<_> = pages.blocks().map(|at| at.crc).collect();
-                pages.leave(SegmentId::new(1));
+                assert!(pages.leave(|id| id == SegmentId::new(1)));
                 assert_eq!(pages.kept().count(), 0);
                 write(&mut pages, &now, &mut number);
                 assert!(pages.blocks().all(|at| !before.contains(&at.crc)), "all have left");

@@ -80,6 +80,12 @@ impl Slot {
         self.drives.look().1
     }
 
+    /// How often one of them went out of use, or was not there to begin with.
+    pub fn outs(&self) -> usize {
+        let (state, turns) = self.drives.look();
+        turns + usize::from(!state.is_written())
+    }
+
     pub fn changes(&self) -> u32 {
         self.drives.changes()
     }

@@ -57,6 +57,8 @@ pub struct Paged {
     pub generation: u64,
     pub cut: u64,
     pub next_segment: u32,
+    /// How many segments there are on the pages.
+    pub segments: u32,
     /// The segments that hold the pages, needed to read them, each with how many of its blocks are pages.
     pub holders: Vec<SegmentRecord>,
     pub pages: Vec<Entry>,
@@ -96,6 +98,7 @@ struct Head {
     pool: [u8; 16],
     generation: U64,
     cut: U64,
+    /// As many as the shard has.
     segments: U32,
     width: U16,
     reserved: U16,
@@ -105,6 +108,15 @@ struct Head {
     map_bytes: U64,
 }
 const _: () = assert!(size_of::<Head>() == 72);
+
+/// What follows it in a manifest that lists pages.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct PagedHead {
+    holders: U32,
+    reserved: U32,
+}
+const _: () = assert!(size_of::<PagedHead>() == 8);
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -226,7 +238,7 @@ impl Paged {
             pool,
             generation: self.generation.into(),
             cut: self.cut.into(),
-            segments: stdx::num::u32_of(self.holders.len()).into(),
+            segments: self.segments.into(),
             width: stdx::num::u16_of(width).into(),
             reserved: 0.into(),
             next_segment: self.next_segment.into(),
@@ -234,6 +246,8 @@ impl Paged {
             map_bytes: stdx::num::u64_of(self.map.len()).into(),
         };
         let mut bytes = head.as_bytes().to_vec();
+        let holders = stdx::num::u32_of(self.holders.len()).into();
+        bytes.extend_from_slice(PagedHead { holders, reserved: 0.into() }.as_bytes());
         for holder in &self.holders {
             bytes.extend_from_slice(&holder.to_bytes());
         }
@@ -266,7 +280,15 @@ impl Read {
             return Err(Bad::Field("width"));
         }
         let each = SegmentRecord::len(geometry.width());
-        let table = stdx::num::usize32(head.segments.get()).checked_mul(each);
+        let (described, rest) = match version {
+            WHOLE => (head.segments, rest),
+            _ => {
+                let (paged, rest) =
+                    PagedHead::ref_from_prefix(rest).map_err(|_| Bad::Field("holders"))?;
+                (paged.holders, rest)
+            }
+        };
+        let table = stdx::num::usize32(described.get()).checked_mul(each);
         let split = table.and_then(|table| rest.split_at_checked(table));
         let (table, rest) = split.ok_or(Bad::Field("segments"))?;
         let listed = if version == WHOLE { 0 } else { stdx::num::usize32(head.pages.get()) };
@@ -286,6 +308,7 @@ impl Read {
                 generation,
                 cut,
                 next_segment,
+                segments: head.segments.get(),
                 holders: segments,
                 pages: pages.iter().map(RawEntry::entry).collect::<Result<_, _>>()?,
                 map,
@@ -409,6 +432,7 @@ mod tests {
             generation: 4,
             cut: 77,
             next_segment: 200,
+            segments: 100,
             holders: (0..9).map(record).collect(),
             pages: (1..700).map(entry).collect(),
             map: vec![9; 333],

@@ -37,6 +37,7 @@ mod log_copies;
 mod log_moves;
 mod lost;
 mod lost_log;
+mod manifest_pages;
 mod old_copies;
 mod quotas;
 mod rebuild;

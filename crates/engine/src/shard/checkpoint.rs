@@ -57,6 +57,10 @@ pub struct Checkpoints {
     manifest_blocks: RefCell<Vec<Entry>>,
     /// The pages of the last one's manifest, and which of them the next one writes.
     pages: RefCell<ManifestPages>,
+    /// How often each drive was out as the last one began.
+    outs: RefCell<Vec<usize>>,
+    /// Counts that are hints are written as they are.
+    exact: Cell<bool>,
     /// Blocks that the last one wrote.
     blocks_written: Cell<usize>,
     /// Data segments found, block by block, to hold nothing any more.
@@ -113,6 +117,8 @@ impl Checkpoints {
             lacked_room: Cell::new(false),
             manifest_blocks: RefCell::new(last.manifest_blocks),
             pages: RefCell::new(last.pages),
+            outs: RefCell::default(),
+            exact: Cell::new(false),
             blocks_written: Cell::new(0),
             verified: RefCell::default(),
             held: RefCell::default(),
@@ -165,8 +171,12 @@ impl Checkpoints {
             let next = self.generation.get() + 1;
             self.base.common.superblock.try_root(self.base.writer.shard(), next).await?;
         }
+        let outs = self.leave_drives_that_went_out().await?;
         let fresh = self.reserve();
         let done = self.write_checkpoint(&fresh).await;
+        if done.is_ok() {
+            self.outs.replace(outs);
+        }
         self.given_back.borrow_mut().clear();
         let mut table = self.base.writer.table_mut();
         match done {
@@ -190,6 +200,32 @@ impl Checkpoints {
             self.base.writer.look_for_shortage();
         }
         Ok(())
+    }
+
+    /// Has this one write the pages anew that have a part on a drive which went out since the last one began, and may bear
+    /// one loss less; elsewhere, where segments have their parts on other drives. Gives how often each drive was out by now.
+    async fn leave_drives_that_went_out(&self) -> Result<Vec<usize>> {
+        let drives = self.base.writer.segments().drives();
+        let outs: Vec<usize> = drives.indices().map(|drive| drives.outs(drive)).collect();
+        let went = {
+            let before = self.outs.borrow();
+            let went = |drive: &u16| {
+                let at = usize::from(*drive);
+                outs[at] > before.get(at).copied().unwrap_or(0)
+            };
+            drives.indices().filter(went).fold(0, |all, drive| all | 1_u64 << drive)
+        };
+        if went == 0 {
+            return Ok(outs);
+        }
+        if self.base.common.has_room_online() {
+            let lost = drives.lost();
+            self.base.writer.leave_metadata(|info| info.parts_on(lost) > 0).await?;
+        }
+        let table = self.base.table();
+        let has_part = |id| table.get(id).is_some_and(|of: &Segment| of.info.parts_on(went) > 0);
+        self.pages.borrow_mut().leave(has_part);
+        Ok(outs)
     }
 
     /// Segments for the stripes to come, as many as the pool can spare.
@@ -354,6 +390,7 @@ impl Checkpoints {
             generation,
             cut: plan.cut,
             next_segment: plan.next_segment,
+            segments: plan.segments,
             holders,
             pages,
             map: plan.map.clone(),
@@ -401,26 +438,56 @@ impl Checkpoints {
     /// # Errors
     /// Those of reading and appending pages; it can be tried again.
     pub async fn evacuate(&self, id: SegmentId) -> Result<()> {
-        self.pages.borrow_mut().leave(id);
+        self.leave(id).await;
         self.base.map.evacuate(id).await
+    }
+
+    /// Has the next checkpoint write the pages of the manifest elsewhere that lie in a segment. Tells whether there are some.
+    pub async fn leave(&self, id: SegmentId) -> bool {
+        // One under way may be putting pages there.
+        self.between(|| self.pages.borrow_mut().leave(|other| other == id)).await
+    }
+
+    /// Writes the pages of the manifest anew that lie in a segment, some of which the redundancy lost: what they say is in
+    /// memory, too. The next one does where this one finds no room.
+    pub async fn renew(&self, id: SegmentId) {
+        if self.leave(id).await {
+            let _ = self.take().await;
+        }
+    }
+
+    /// From now on counts that are hints are written as they are, too.
+    pub fn write_exactly(&self) {
+        self.exact.set(true);
     }
 
     /// Has the next checkpoint write the pages of the manifest anew that lie in segments of metadata which are still being
     /// filled: no scrub checks those. Tells whether there are some.
-    #[must_use]
-    pub fn renew_unsealed(&self) -> bool {
+    pub async fn renew_unsealed(&self) -> bool {
         let filled = |of: &Segment| of.state == State::Sealed && of.applied == of.stripes;
-        let mut pages = self.pages.borrow_mut();
-        let table = self.base.table();
-        let lies_there =
-            |at: &Entry| table.get(at.location.segment()).is_some_and(|of| !filled(of));
-        let unsealed: BTreeSet<SegmentId> =
-            pages.blocks().filter(lies_there).map(|at| at.location.segment()).collect();
-        unsealed.iter().for_each(|id| pages.leave(*id));
-        !unsealed.is_empty()
+        let renew = || {
+            let table = self.base.table();
+            let is_unsealed = |id| table.get(id).is_some_and(|of| !filled(of));
+            self.pages.borrow_mut().leave(is_unsealed)
+        };
+        self.between(renew).await
     }
 
-    /// Blocks that the last checkpoint wrote, and those of all pages that it has.
+    /// All blocks of the last one's manifest, those that lead to it, and its pages, in this order.
+    #[cfg(test)]
+    #[must_use]
+    pub fn all_blocks(&self) -> (Vec<Entry>, Vec<Entry>) {
+        (self.manifest_blocks.borrow().clone(), self.pages.borrow().blocks().collect())
+    }
+
+    /// Whether one is being taken.
+    #[cfg(test)]
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        self.turn.available() == 0
+    }
+
+    /// Blocks that the last one wrote, and those of all pages that it has.
     #[cfg(test)]
     #[must_use]
     pub fn blocks(&self) -> (usize, usize) {

@@ -362,7 +362,7 @@ impl Destage {
         let (base, keeper) = (Rc::clone(&self.base), Rc::clone(&self.keeper));
         let tell = Rc::clone(&flushed);
         self.base.run(reactor::spawn(async move {
-            let done = keeper.flush().await;
+            let done = keeper.flush_last().await;
             *tell.borrow_mut() = Some(done);
             base.events.raise(Event::Advanced);
         }));

@@ -119,6 +119,15 @@ impl MapKeeper {
         self.checkpoints.take().await
     }
 
+    /// As [`flush`](Self::flush), at an orderly end: what the next opening goes by is not a hint where it need not be.
+    ///
+    /// # Errors
+    /// As those.
+    pub async fn flush_last(&self) -> Result<()> {
+        self.checkpoints.write_exactly();
+        self.flush().await
+    }
+
     /// Writes what an opening learnt into runs. Waits for that no longer than drives that have space and answer
     /// need: without, it goes on behind, so that what is there can be read.
     ///

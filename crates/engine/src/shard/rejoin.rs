@@ -16,7 +16,7 @@ use crate::canary::{self, Step};
 use crate::drives::DriveState;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{ANEW_ATTEMPTS, ANEW_PAUSE, REBUILD_PAUSE};
-use crate::segment::{SegmentInfo, Unread};
+use crate::segment::{SegmentInfo, Stream, Unread};
 use crate::segment_table::{Segment, State};
 
 /// How far a drive is being made whole. All shards count in it.
@@ -165,6 +165,9 @@ impl Remake {
             reactor::yield_now().await;
         }
         Progress::add(&progress.lost, u64_of(lost));
+        if lost + bare > 0 && part.info.stream == Stream::Metadata {
+            self.checkpoints.renew(part.info.id).await;
+        }
         Ok(())
     }
 

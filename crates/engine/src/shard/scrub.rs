@@ -76,6 +76,23 @@ impl Part {
     }
 }
 
+/// What a segment's check found.
+#[derive(Default)]
+struct Seen {
+    found: Scrubbed,
+    /// Stripes of which nothing can be said, and those that are not there, if they ever were.
+    unchecked: u64,
+    absent: u64,
+}
+
+impl Seen {
+    /// All that lies there is as it should be, and can be had.
+    const fn is_whole(&self) -> bool {
+        let Scrubbed { damaged, repaired, lost } = self.found;
+        damaged == repaired && lost == 0 && self.unchecked == 0 && self.absent == 0
+    }
+}
+
 /// Checks what lives.
 pub struct Scrub {
     base: Rc<Base>,
@@ -130,7 +147,7 @@ impl Scrub {
         };
         // Where there is no room for a root, or too few drives, the rest is checked all the same.
         let _ = self.scrub_roots(progress).await;
-        if self.checkpoints.renew_unsealed() {
+        if self.checkpoints.renew_unsealed().await {
             let _ = self.checkpoints.take().await;
         }
         let from = next.load(Ordering::Relaxed);
@@ -159,23 +176,23 @@ impl Scrub {
         let is_there = self.base.table().get(part.info.id).is_none_or(is_written);
         assert!(is_there, "what is checked was written");
         let segments = self.base.writer.segments();
-        let mut found = segments.scrub_headers(&part.info).await;
-        let done = self.scrub_stripes(part, progress, &mut found).await;
+        let found = segments.scrub_headers(&part.info).await;
+        let mut seen = Seen { found, ..Seen::default() };
+        let done = self.scrub_stripes(part, progress, &mut seen).await;
         // What was put right is told of once it lasts.
-        if found.repaired > 0 && !canary::skips(Step::ScrubFlush) {
+        if seen.found.repaired > 0 && !canary::skips(Step::ScrubFlush) {
             let drives = part.info.members.iter().map(|member| member.drive);
             segments.drives().flush(drives).await;
         }
-        progress.found(found);
+        add(&progress.unchecked, seen.unchecked);
+        progress.found(seen.found);
+        if part.info.stream == Stream::Metadata && !seen.is_whole() {
+            self.checkpoints.renew(part.info.id).await;
+        }
         done
     }
 
-    async fn scrub_stripes(
-        &self,
-        part: &Part,
-        progress: &Progress,
-        found: &mut Scrubbed,
-    ) -> Result<()> {
+    async fn scrub_stripes(&self, part: &Part, progress: &Progress, seen: &mut Seen) -> Result<()> {
         let stripe_bytes = part.bytes() / u64::from(part.stripes);
         for stripe in 0..part.stripes {
             if self.base.is_over() || progress.ends.load(Ordering::Relaxed) {
@@ -188,9 +205,9 @@ impl Scrub {
                 continue;
             }
             match self.base.writer.segments().scrub(&part.info, stripe).await {
-                Ok(Some(more)) => *found += more,
-                Ok(None) if !part.is_all => {}
-                Ok(None) | Err(_) => add(&progress.unchecked, 1),
+                Ok(Some(more)) => seen.found += more,
+                Ok(None) if !part.is_all => seen.absent += 1,
+                Ok(None) | Err(_) => seen.unchecked += 1,
             }
             add(&progress.done, stripe_bytes);
             reactor::yield_now().await;

@@ -45,23 +45,43 @@ impl Writer {
     /// As [`check`](Self::check).
     pub async fn leave(self: &Rc<Self>, is_left: impl Fn(&SegmentInfo) -> bool) -> Result<()> {
         for stream in [Stream::User, Stream::Reclaim, Stream::Metadata] {
-            self.check()?;
-            let _turn = self.turns[index(stream)].hold(1).await;
-            let is_there = |open: &Open| is_left(&open.info);
-            if !self.open[index(stream)].borrow().as_ref().is_some_and(is_there) {
-                continue;
-            }
-            if self.has_partial(stream) {
-                self.submit(stream).await;
-            }
-            // A stripe that is begun and empty was not given to be written.
-            let ended = self.open[index(stream)].borrow_mut().take();
-            if let Some(ended) = ended {
-                self.table.borrow_mut().seal(ended.info.id);
-            }
+            self.leave_of(stream, &is_left).await?;
         }
         self.table.borrow_mut().withdraw(is_left);
         self.look_for_shortage();
+        Ok(())
+    }
+
+    /// As [`leave`](Self::leave), of metadata alone: who waits for a checkpoint may hold what contents wait for.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub async fn leave_metadata(
+        self: &Rc<Self>,
+        is_left: impl Fn(&SegmentInfo) -> bool,
+    ) -> Result<()> {
+        self.leave_of(Stream::Metadata, &is_left).await
+    }
+
+    async fn leave_of(
+        self: &Rc<Self>,
+        stream: Stream,
+        is_left: &impl Fn(&SegmentInfo) -> bool,
+    ) -> Result<()> {
+        self.check()?;
+        let _turn = self.turns[index(stream)].hold(1).await;
+        let is_there = |open: &Open| is_left(&open.info);
+        if !self.open[index(stream)].borrow().as_ref().is_some_and(is_there) {
+            return Ok(());
+        }
+        if self.has_partial(stream) {
+            self.submit(stream).await;
+        }
+        // A stripe that is begun and empty was not given to be written.
+        let ended = self.open[index(stream)].borrow_mut().take();
+        if let Some(ended) = ended {
+            self.table.borrow_mut().seal(ended.info.id);
+        }
         Ok(())
     }
 

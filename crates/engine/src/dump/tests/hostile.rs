@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::address::Entry;
-use crate::format::manifest::{Paged, Read};
+use crate::format::manifest::{Paged, Read, SegmentRecord};
 use crate::format::root::{RawEntry, Root};
 use crate::format::seal;
 use stdx::crc32c;
@@ -266,6 +266,30 @@ fn sealed_nonsense_behind_the_root_is_survived() {
             media.dump(case % 7 == 0).await;
             take_back(&media, undo);
         }
+        whole(&media.dump(true).await);
+    });
+}
+
+/// A record that was missing from a page was missed by nobody: what lies in its segment was given to another.
+#[test]
+fn a_manifest_whose_pages_lack_a_segment_is_refused() {
+    let media = crashed();
+    reactor::simulate(15, async move {
+        let spec = media.spec(false);
+        let forge = Forge::new(&media, &spec).await;
+        let listed = forge.listed(&forge.manifest());
+        let which = listed.pages.iter().position(|at| forge.peek(*at)[32] == 1).unwrap();
+        let mut page = forge.peek(listed.pages[which]);
+        let each = u32::try_from(SegmentRecord::len(forge.geometry.width())).unwrap();
+        let records = u16::from_le_bytes([page[34], page[35]]) - 1;
+        page[34..36].copy_from_slice(&records.to_le_bytes());
+        page[36..40].copy_from_slice(&(u32::from(records) * each).to_le_bytes());
+        let mut undo = Vec::new();
+        let bytes = forge.with_page(&mut undo, &listed, which, page);
+        forge.replace(&mut undo, &bytes);
+        let told = format!("{:?}", media.dump(false).await);
+        assert!(told.contains("field out of range: segments"), "{told}");
+        take_back(&media, undo);
         whole(&media.dump(true).await);
     });
 }

@@ -114,7 +114,7 @@ fn a_checkpoint_that_finds_no_room_leaves_nothing_behind() {
 }
 
 /// The shard has so many segments more, which are nowhere.
-fn put_segments(shard: &Shard, count: u32) {
+pub(super) fn put_segments(shard: &Shard, count: u32) {
     let mut table = shard.base.writer.table_mut();
     let some = table.iter().next().map(|segment| SegmentInfo::clone(&segment.info)).unwrap();
     for n in 0..count {

@@ -13,6 +13,10 @@ use crate::shard::events::Event;
 /// that happens in its shard wake it: other shards give space back too.
 const SEGMENTS_WAIT: Duration = Duration::from_millis(50);
 
+/// Checkpoints that give emptied segments back: one writes elsewhere what is left there, the next gives them back, and one
+/// more does where the first had begun before all was moved.
+const CHECKPOINTS_TO_EMPTY: usize = 3;
+
 impl Checkpoints {
     /// Takes a checkpoint whenever the writer runs out of segments to go on with.
     pub async fn checkpoint_on_demand(self: Rc<Self>) {
@@ -66,8 +70,17 @@ impl Checkpoints {
         for id in &sparse {
             self.evacuate(*id).await?;
         }
-        self.evacuated.replace(sparse);
-        self.take().await
+        self.evacuated.replace(sparse.clone());
+        for _ in 0..CHECKPOINTS_TO_EMPTY {
+            self.take().await?;
+            // What the one before had there is in use until one is done that has it elsewhere, and given back by the next.
+            // Where nothing more is free, nobody else may take that one.
+            let dead = self.dead();
+            if !sparse.iter().any(|id| dead.contains(id)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// What a background task makes of its outcome. Without space for metadata it waits and tries

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use raid::Geometry;
+use stdx::num::u32_of;
 
 use super::{Checkpoints, count};
 use crate::address::{BLOCK, Entry, SegmentId};
@@ -20,6 +21,8 @@ pub(super) type Written = (PageKind, u32, Entry);
 pub(super) struct Plan {
     pub cut: u64,
     pub next_segment: u32,
+    /// Segments on its pages.
+    pub segments: u32,
     /// The map's part without its tables.
     pub map: Vec<u8>,
     /// Pages to be written: their kinds, their numbers, what is on them.
@@ -62,6 +65,7 @@ impl Checkpoints {
         let mut plan = Plan {
             cut: self.cut(),
             next_segment,
+            segments: 0,
             map: self.base.map.manifest_without_tables(),
             pages: Vec::new(),
             kept: Vec::new(),
@@ -73,7 +77,8 @@ impl Checkpoints {
         plan
     }
 
-    fn dead(&self) -> Vec<SegmentId> {
+    /// Segments that nothing needs.
+    pub(super) fn dead(&self) -> Vec<SegmentId> {
         let table = self.base.table();
         let mut dead = table.dead(self.cut());
         let verified = self.verified.borrow();
@@ -102,12 +107,14 @@ impl Checkpoints {
             let id = segment.info.id;
             let own = own.get(&id).copied().unwrap_or(0);
             let said = said(segment, segment.live.saturating_sub(own));
+            let said = if self.exact.get() { said.exactly() } else { said };
             let durable = said.roll_from().unwrap_or(segment.info.geometry.stripes());
             plan.durable.extend((durable > segment.durable).then_some((id, durable)));
             now.push((id, said));
         }
         now.extend(fresh.iter().map(|info| (info.id, SegmentSaid::new(info, 0, Some(0), None))));
         now.sort_unstable_by_key(|(id, _)| *id);
+        plan.segments = u32_of(now.len());
         let fresh: BTreeMap<SegmentId, &SegmentInfo> =
             fresh.iter().map(|info| (info.id, &**info)).collect();
         pages.segments.update(&now);

@@ -48,7 +48,8 @@ fn a_drive_that_comes_and_goes_stays_out_over_restarts_until_it_is_wanted_back()
     fs::rename(&at, &away).unwrap();
     daemon = rig.start();
     wait_until("it stays out", || drive(dir, "fast/1")["stays_out"] == "returns");
-    assert!(is_told(dir, "drive 1 of pool fast came and went 5 times within 60 minutes"));
+    let told = "drive 1 of pool fast came and went 5 times within 60 minutes";
+    wait_until("it is told", || is_told(dir, told));
     fs::rename(&away, &at).unwrap();
     drop(daemon);
     daemon = rig.start();

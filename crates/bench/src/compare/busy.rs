@@ -55,15 +55,31 @@ fn metric(text: &str) -> Option<Duration> {
 
 /// SPDK's first reactor, by its RPC.
 pub fn spdk(socket: &str) -> Result<Duration, String> {
-    let request = r#"{"jsonrpc":"2.0","id":1,"method":"framework_get_reactors"}"#;
-    let stream = ask(socket, request)?;
+    let result = spdk_rpc(socket, "framework_get_reactors", &serde_json::json!({}))?;
+    reactor(&result).ok_or_else(|| format!("{socket}: no reactor in {result}"))
+}
+
+/// Has SPDK do something; its result.
+pub fn spdk_rpc(
+    socket: &str,
+    method: &str,
+    params: &serde_json::Value,
+) -> Result<serde_json::Value, String> {
+    let mut request = serde_json::json!({ "jsonrpc": "2.0", "id": 1, "method": method });
+    if params.as_object().is_some_and(|given| !given.is_empty()) {
+        request["params"] = params.clone();
+    }
+    let stream = ask(socket, &request.to_string())?;
     // The connection stays open: the first document is the answer.
     let mut answers = serde_json::Deserializer::from_reader(stream).into_iter();
-    let answer: serde_json::Value = answers
+    let mut answer: serde_json::Value = answers
         .next()
         .ok_or_else(|| format!("{socket}: no answer"))?
         .map_err(|e| format!("{socket}: {e}"))?;
-    reactor(&answer["result"]).ok_or_else(|| format!("{socket}: no reactor in {answer}"))
+    match answer.get("error") {
+        Some(error) => Err(format!("{method}: {error}")),
+        None => Ok(answer["result"].take()),
+    }
 }
 
 fn reactor(result: &serde_json::Value) -> Option<Duration> {

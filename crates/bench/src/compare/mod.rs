@@ -15,6 +15,7 @@ mod process;
 mod resources;
 mod scale;
 mod server;
+mod snapshots;
 mod windows;
 
 use std::path::PathBuf;
@@ -94,7 +95,8 @@ enum Side {
 /// What could not be started or understood, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let known = |name: &String| {
-        [RESOURCES, OPEN, SCALE, HOSTILE, FLOODS, nbd::NAME, windows::NAME].contains(&&**name)
+        [RESOURCES, OPEN, SCALE, HOSTILE, FLOODS, nbd::NAME, windows::NAME, snapshots::NAME]
+            .contains(&&**name)
             || hostile::is_choice(name)
             || CASES.iter().any(|c| c.name == *name)
             || optimizations::CASES.iter().any(|c| c.name == *name)
@@ -106,7 +108,16 @@ pub fn run(options: &Options) -> Result<(), String> {
             .iter()
             .map(|c| c.name)
             .chain(optimizations)
-            .chain([RESOURCES, OPEN, SCALE, HOSTILE, FLOODS, nbd::NAME, windows::NAME])
+            .chain([
+                RESOURCES,
+                OPEN,
+                SCALE,
+                HOSTILE,
+                FLOODS,
+                nbd::NAME,
+                windows::NAME,
+                snapshots::NAME,
+            ])
             .collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
@@ -131,6 +142,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
     if wanted(windows::NAME) {
         windows::print(options)?;
+    }
+    if wanted(snapshots::NAME) {
+        snapshots::print(options)?;
     }
     if wanted(RESOURCES) {
         resources::print(&options.flashloom)?;

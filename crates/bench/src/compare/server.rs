@@ -354,7 +354,7 @@ impl Spdk {
     /// Starts `nvmf_tgt` of a built SPDK folder with a namespace in memory and waits until it
     /// accepts.
     pub fn start(folder: &Path) -> Result<Self, String> {
-        Self::serve(folder, None)
+        Self::serve(folder, Medium::Memory, None)
     }
 
     /// The same with a file of the disk that has the folder for temporary files, written once before,
@@ -368,18 +368,31 @@ impl Spdk {
             file.sync_all()
         });
         written.map_err(|e| format!("{path}: {e}"))?;
-        Self::serve(folder, Some((path, place)))
+        Self::serve(folder, Medium::File(&path), Some(place))
     }
 
-    fn serve(folder: &Path, file: Option<(String, Folder)>) -> Result<Self, String> {
+    /// The same with a logical volume in memory.
+    pub fn with_lvol(folder: &Path) -> Result<Self, String> {
+        Self::serve(folder, Medium::Lvol, None)
+    }
+
+    /// Of its logical volume.
+    pub fn take_snapshot(&self) -> Result<(), String> {
+        let params = serde_json::json!({ "lvol_name": "lvs/v", "snapshot_name": "one" });
+        busy::spdk_rpc(&self.socket, "bdev_lvol_snapshot", &params).map(drop)
+    }
+
+    pub fn delete_snapshot(&self) -> Result<(), String> {
+        let params = serde_json::json!({ "name": "lvs/one" });
+        busy::spdk_rpc(&self.socket, "bdev_lvol_delete", &params).map(drop)
+    }
+
+    fn serve(folder: &Path, medium: Medium<'_>, file: Option<Folder>) -> Result<Self, String> {
         let port = free_port()?;
         let state = Folder::new("spdk-compare")?;
         let config = format!("{}/config.json", state.0);
-        std::fs::write(
-            &config,
-            spdk_config(port, file.as_ref().map(|(path, _)| &**path)).to_string(),
-        )
-        .map_err(|e| format!("{config}: {e}"))?;
+        std::fs::write(&config, spdk_config(port, medium).to_string())
+            .map_err(|e| format!("{config}: {e}"))?;
         let program = folder.join("build/bin/nvmf_tgt");
         let socket = format!("{}/rpc.sock", state.0);
         let args =
@@ -389,7 +402,7 @@ impl Spdk {
             port,
             "nvmf_tgt (it needs 600 hugepages of 2 MiB reserved, for itself and its client)",
         )?;
-        Ok(Self { process, port, socket, _state: state, _file: file.map(|(_, place)| place) })
+        Ok(Self { process, port, socket, _state: state, _file: file })
     }
 }
 
@@ -417,21 +430,47 @@ impl Server for Spdk {
 
 const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 
+/// What its namespace is.
+#[derive(Clone, Copy)]
+enum Medium<'a> {
+    Memory,
+    File(&'a str),
+    /// A logical volume in memory, all of it there from the beginning, with room for what its snapshot has copied.
+    Lvol,
+}
+
+/// MiB of SPDK's logical volume.
+pub const LVOL_MIB: u64 = 256;
+
 /// The start-up configuration: the settings under which it was fastest on loopback.
-fn spdk_config(port: u16, file: Option<&str>) -> serde_json::Value {
+fn spdk_config(port: u16, medium: Medium<'_>) -> serde_json::Value {
     let method = |name: &str, params: serde_json::Value| serde_json::json!({ "method": name, "params": params });
-    let drive = match file {
-        None => method(
-            "bdev_malloc_create",
-            serde_json::json!({ "name": "b0", "num_blocks": 1_048_576, "block_size": 512 }),
-        ),
-        Some(path) => method(
-            "bdev_aio_create",
-            serde_json::json!({ "name": "b0", "filename": path, "block_size": 4096 }),
-        ),
+    let memory = |name: &str, blocks: u64, block_size: u32| {
+        let params =
+            serde_json::json!({ "name": name, "num_blocks": blocks, "block_size": block_size });
+        method("bdev_malloc_create", params)
+    };
+    let (drives, name) = match medium {
+        Medium::Memory => (vec![memory("b0", 1_048_576, 512)], "b0"),
+        Medium::File(path) => {
+            let params = serde_json::json!({ "name": "b0", "filename": path, "block_size": 4096 });
+            (vec![method("bdev_aio_create", params)], "b0")
+        }
+        Medium::Lvol => {
+            let store = serde_json::json!({ "bdev_name": "m0", "lvs_name": "lvs" });
+            let volume = serde_json::json!({
+                "lvs_name": "lvs", "lvol_name": "v", "size_in_mib": LVOL_MIB });
+            let drives = vec![
+                memory("m0", (2 * LVOL_MIB + 64) * 256, 4096),
+                method("bdev_wait_for_examine", serde_json::json!({})),
+                method("bdev_lvol_create_lvstore", store),
+                method("bdev_lvol_create", volume),
+            ];
+            (drives, "lvs/v")
+        }
     };
     serde_json::json!({ "subsystems": [
-        { "subsystem": "bdev", "config": [drive]},
+        { "subsystem": "bdev", "config": drives },
         { "subsystem": "nvmf", "config": [
             method("nvmf_create_transport", serde_json::json!({
                 "trtype": "TCP", "io_unit_size": 131_072, "max_io_size": 131_072,
@@ -439,7 +478,7 @@ fn spdk_config(port: u16, file: Option<&str>) -> serde_json::Value {
             method("nvmf_create_subsystem", serde_json::json!({
                 "nqn": SPDK_NQN, "allow_any_host": true, "serial_number": "1", "max_namespaces": 4 })),
             method("nvmf_subsystem_add_ns",
-                serde_json::json!({ "nqn": SPDK_NQN, "namespace": { "bdev_name": "b0" } })),
+                serde_json::json!({ "nqn": SPDK_NQN, "namespace": { "bdev_name": name } })),
             method("nvmf_subsystem_add_listener", serde_json::json!({
                 "nqn": SPDK_NQN, "listen_address": {
                     "trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::case::Case;
 use super::process::{Running, output, start_output};
-use super::server::Server;
+use super::server::{Server, to};
 use super::{Options, Side};
 
 /// What one run came to.
@@ -136,11 +136,9 @@ fn own_args(
     server: &dyn Server,
 ) -> Vec<String> {
     format!(
-        "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} --rw {rw} --bs {block} \
-         --iodepth {depth} --queues {queues} --runtime {seconds}s --cpus 1 -o json",
-        server.port(),
-        server.nqn(),
-        server.nsid(),
+        "bench {} --rw {rw} --bs {block} --iodepth {depth} --queues {queues} --runtime {seconds}s \
+         --cpus 1 -o json",
+        to(server, "127.0.0.1"),
     )
     .split_whitespace()
     .map(str::to_owned)

@@ -4,10 +4,10 @@
 //! much. So every case runs its sides one after the other, several times, and prints both.
 
 mod before;
-mod busy;
 mod case;
 mod client;
 mod hostile;
+mod management;
 mod nbd;
 mod open;
 mod optimizations;

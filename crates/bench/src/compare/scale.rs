@@ -9,7 +9,7 @@ use super::client::median;
 use super::hostile::Host;
 use super::resources::resident_mib;
 use super::server::{Drives, Flashloom, Folder, Log, Server};
-use super::{Options, Outcome, busy};
+use super::{Options, Outcome, management};
 
 /// As many as fit in a subsystem, and some more.
 const SUBSYSTEMS: usize = 10;
@@ -40,7 +40,7 @@ pub fn print(options: &Options) -> Outcome<()> {
     let begun = reactor::now_exact();
     for n in 0..SUBSYSTEMS * NAMESPACES {
         let volume = format!(r#"{{"name": "v{n}", "size": 1073741824}}"#);
-        busy::post(&server.socket(), &format!("/v1/pools/{}/volumes", pool_of(n)), &volume)?;
+        management::post(&server.socket(), &format!("/v1/pools/{}/volumes", pool_of(n)), &volume)?;
     }
     println!("\n| case | figure |");
     println!("|---|---|");
@@ -73,7 +73,7 @@ pub fn print(options: &Options) -> Outcome<()> {
     let (mut took, mut bytes) = (Vec::new(), 0);
     for _ in 0..options.runs {
         let begun = reactor::now_exact();
-        bytes = busy::scrape(&server.socket())?.len();
+        bytes = management::scrape(&server.socket())?.len();
         took.push(since(begun));
     }
     println!("| one scrape of the metrics | {:.3} s, {} KiB |", median(took), bytes >> 10);

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use super::busy;
+use super::management;
 use super::process::{Process, output};
 use crate::rank;
 
@@ -38,6 +38,12 @@ pub trait Server {
     /// # Errors
     /// That it is gone.
     fn run_while(&self, run: bool) -> Result<(), String>;
+}
+
+/// Arguments that name the namespace that is measured, at an address of its target.
+pub fn to(server: &dyn Server, address: &str) -> String {
+    let (port, nqn, nsid) = (server.port(), server.nqn(), server.nsid());
+    format!("--traddr {address} --trsvcid {port} --subnqn {nqn} --nsid {nsid}")
 }
 
 /// Flashloom's target.
@@ -265,11 +271,8 @@ impl Flashloom {
     /// command is not what is measured.
     pub fn fill(&self, program: &Path) -> Result<(), String> {
         let args = format!(
-            "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} --rw write --bs 128k \
-             --iodepth 8 --size {BYTES} --cpus 1 -o json",
-            self.port,
-            self.nqn(),
-            self.nsid()
+            "bench {} --rw write --bs 128k --iodepth 8 --size {BYTES} --cpus 1 -o json",
+            to(self, "127.0.0.1")
         );
         let args: Vec<_> = args.split_whitespace().collect();
         output(&program.display().to_string(), &args).map(drop)
@@ -346,7 +349,7 @@ impl Server for Flashloom {
     }
 
     fn busy(&self) -> Result<Duration, String> {
-        busy::flashloom(&self.socket())
+        management::flashloom(&self.socket())
     }
 }
 
@@ -379,12 +382,12 @@ impl Spdk {
     /// Of its logical volume.
     pub fn take_snapshot(&self) -> Result<(), String> {
         let params = serde_json::json!({ "lvol_name": "lvs/v", "snapshot_name": "one" });
-        busy::spdk_rpc(&self.socket, "bdev_lvol_snapshot", &params).map(drop)
+        management::spdk_rpc(&self.socket, "bdev_lvol_snapshot", &params).map(drop)
     }
 
     pub fn delete_snapshot(&self) -> Result<(), String> {
         let params = serde_json::json!({ "name": "lvs/one" });
-        busy::spdk_rpc(&self.socket, "bdev_lvol_delete", &params).map(drop)
+        management::spdk_rpc(&self.socket, "bdev_lvol_delete", &params).map(drop)
     }
 
     fn serve(folder: &Path, medium: Medium<'_>, file: Option<Folder>) -> Result<Self, String> {
@@ -424,7 +427,7 @@ impl Server for Spdk {
     }
 
     fn busy(&self) -> Result<Duration, String> {
-        busy::spdk(&self.socket)
+        management::spdk(&self.socket)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::Options;
 use super::client::{Measured, fio_json, median};
 use super::process::output;
-use super::server::{Drives, Flashloom, LVOL_MIB, Log, Server, Spdk};
+use super::server::{Drives, Flashloom, LVOL_MIB, Log, Server, Spdk, to};
 
 /// The name of the case.
 pub const NAME: &str = "snapshots";
@@ -81,12 +81,8 @@ pub fn print(options: &Options) -> Result<(), String> {
 }
 
 fn load(options: &Options, server: &dyn Server, shape: &str) -> Result<Measured, String> {
-    let args = format!(
-        "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} {shape} --size {LVOL_MIB}MiB --cpus 1 -o json",
-        server.port(),
-        server.nqn(),
-        server.nsid(),
-    );
+    let place = to(server, "127.0.0.1");
+    let args = format!("bench {place} {shape} --size {LVOL_MIB}MiB --cpus 1 -o json");
     let args: Vec<_> = args.split_whitespace().collect();
     fio_json(&output(&options.flashloom.display().to_string(), &args)?, 0)
 }

@@ -10,7 +10,7 @@ use super::Options;
 use super::client::{self, Measured};
 use super::process::output;
 use super::resources::cpu_seconds;
-use super::server::{Flashloom, Server, Spdk};
+use super::server::{Flashloom, Server, Spdk, to};
 use crate::window;
 
 /// The name of the case.
@@ -98,12 +98,6 @@ pub fn print(options: &Options) -> Result<(), String> {
 
 fn way<'a>(name: &'static str, servers: &[&'a dyn Server], place: &str, window: bool) -> Way<'a> {
     Way { name, servers: servers.to_vec(), place: place.to_owned(), window, least: SIZES[0] }
-}
-
-/// Arguments that name a namespace.
-fn to(server: &dyn Server, address: &str) -> String {
-    let (port, nqn, nsid) = (server.port(), server.nqn(), server.nsid());
-    format!("--traddr {address} --trsvcid {port} --subnqn {nqn} --nsid {nsid}")
 }
 
 /// The same as a member of a set.

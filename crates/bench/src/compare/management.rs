@@ -1,5 +1,5 @@
-//! What a target is asked by its management socket: above all how long its core has been at work, since both spin, so
-//! that the system's account of them says nothing.
+//! What targets are asked by their management sockets: REST of ours, JSON-RPC of SPDK's. Above all how long the core has been
+//! at work, since both spin, so that the system's account of them says nothing.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -381,8 +381,8 @@ impl ManifestPages {
         self.segments.blocks().chain(self.tables.blocks())
     }
 
-    /// Pages in these segments are written anew, elsewhere: not those that a checkpoint under way is writing. Tells whether
-    /// there are some.
+    /// Pages in these segments are written anew, elsewhere, by the next checkpoint. Between two of them: one under way would
+    /// take those for written. Tells whether there are some.
     pub fn leave(&mut self, is_left: impl Fn(SegmentId) -> bool) -> bool {
         let of_segments = self.segments.leave(&is_left);
         self.tables.leave(is_left) || of_segments

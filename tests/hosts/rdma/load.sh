@@ -39,3 +39,14 @@ killed() {
     wait_for 60 daemon_gone
 }
 daemon_gone() { [ ! -e "/proc/$DAEMON" ]; }
+# A load under which the array is killed; it goes on with the next one, by a window again.
+load_over_a_kill() {
+    load
+    goes_on
+    standing 1
+    killed
+    start
+    goes_on
+    wait_for 60 standing 1
+    goes_on
+}

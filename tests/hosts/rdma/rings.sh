@@ -25,14 +25,7 @@ array bench --traddr 127.0.0.1 --trsvcid 4420 --subnqn "$NQN" --poll interrupt -
     --window rdma -o json | expect '.jobs[0].flashloom.direct_writes == 0'
 
 # The program is killed under such a load, which goes on with the next; nothing is lost.
-load
-goes_on
-standing 1
-killed
-start
-goes_on
-wait_for 60 standing 1
-goes_on
+load_over_a_kill
 kill -KILL "$LOAD"
 check
 # What its host left is given back, memory included.

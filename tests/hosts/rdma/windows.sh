@@ -24,14 +24,7 @@ KIND=shm
 bench --rw randwrite --size 1MiB --io-size 1MiB --iodepth 1 --verify --window shm -o json >report.json
 expect '.jobs[0].flashloom.direct_writes > 100 and .jobs[0].flashloom.verify.errors == 0' <report.json
 wait_for 30 no_window
-load
-goes_on
-standing 1
-killed
-start
-goes_on
-wait_for 60 standing 1
-goes_on
+load_over_a_kill
 killed "$LOAD"
 ls "$DAX"/log.window-* >/dev/null || fail "no window was left"
 start
